@@ -49,8 +49,8 @@ takes 2.5 times the memory of the activations.
 
 
 MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-UNSUPPORTED = (UnsupportedError, NotImplementedError)
-"""Errors on a GPU after which the next way is tried: others come from the GPU or its libraries, and would hide there."""
+TRANSFORMS = ("vmap", "Batching rule", "grad (vjp, jvp, grad, etc)")
+"""Texts in errors of ``torch.func`` about a function that it cannot transform."""
 
 Seeds = Sequence[int] | Tensor
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -198,7 +198,7 @@ class WorkerGradients:
             text = f"out of memory: gradients of {self._workers_a_pass(inputs)} workers at a time from now on"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
             return
-        if self._tried or len(self._kinds) == 1 or (inputs.is_cuda and not isinstance(error, UNSUPPORTED)):
+        if self._tried or len(self._kinds) == 1 or (inputs.is_cuda and not unsupported(error)):
             raise error
         failed = self._kinds.pop(0)
         self.reason = self.reason or f"the {failed} fails ({error})".partition("\n")[0]
@@ -396,6 +396,12 @@ def _views(rows: Tensor, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         views[name] = rows[:, start : start + tensor.numel()].view(len(rows), *tensor.shape)
         start += tensor.numel()
     return views
+
+
+def unsupported(error: Exception) -> bool:
+    """Return True if the next way may compute what failed; on a GPU, other errors come from the device or its libraries."""
+    kinds = UnsupportedError, NotImplementedError
+    return isinstance(error, kinds) or any(text in str(error) for text in TRANSFORMS)
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -51,7 +51,8 @@ def parameters(kernel: Any, arguments: tuple[object, ...], constants: dict[str, 
     for place, parameter in enumerate(inspect.signature(kernel.fn).parameters.values()):
         known = KernelParam(place, parameter, False, False)
         value = arguments[place] if place < len(arguments) else constants[known.name]
-        kind = "constexpr" if known.is_constexpr or value is None else known.annotation_type or mangle_type(value)
+        constant = known.is_constexpr or value is None or (type(value) is int and value == 1)
+        kind = "constexpr" if constant else known.annotation_type or mangle_type(value)
         found.append((known.name, kind, value))
     return found
 

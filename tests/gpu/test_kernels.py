@@ -56,7 +56,7 @@ def test_each_kernel_computes_what_it_replaces(names: tuple[str, ...], cases: in
 @pytest.mark.parametrize(
     ("what", "most"),
     [
-        (("order=17", "mean=17", "norm=64", "dropout=1", "gm=32", "signguard=32"), 128),
+        (("order=17", "mean=17", "norm=64", "norm=1", "dropout=1", "gm=32", "signguard=32"), 128),
         pytest.param(("order=64",), 200, marks=pytest.mark.slow),
         pytest.param(("gm=64", "signguard=64"), 255, marks=pytest.mark.slow),
     ],
