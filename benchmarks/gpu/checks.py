@@ -11,7 +11,6 @@ import platform
 import shutil
 import statistics
 import struct
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +33,7 @@ from benchmarks.measuring import synchronise
 from benchmarks.processes import Block
 from dynabro_cli import RunSpec, events
 from dynabro_cli.gradients import graphs
+from dynabro_cli.machine import mps
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS, Simulation
 
 MACHINE, BITS, PROFILE, GRAPHS, CIFAR, BYZFL, MANY = QUESTIONS = (
@@ -45,7 +45,7 @@ MACHINE, BITS, PROFILE, GRAPHS, CIFAR, BYZFL, MANY = QUESTIONS = (
     "6. How much faster than ByzFL is an iteration, on the same GPU?",
     "7. How many runs on MNIST should share the GPU?",
 )
-MOMENTUM, SERVICE = "momentum:beta=0.9", "nvidia-cuda-mps-control"
+MOMENTUM = "momentum:beta=0.9"
 CHANGING = "bernoulli:p=0.05,D=10,delta_max=0.72"
 """Switching under which the number of computed gradients changes, because IPM needs no gradient of a Byzantine worker."""
 KERNELS = {
@@ -125,7 +125,7 @@ def machine(how: How) -> Outcome:
     found |= {
         "triton": metadata.version("triton") if find_spec("triton") else None,
         "cores": os.cpu_count(),
-        "MPS": shutil.which(SERVICE),
+        "MPS": shutil.which(mps.CONTROL),
     }
     if how.gpu:
         free, total = torch.cuda.mem_get_info(how.device)
@@ -259,7 +259,10 @@ def together(how: How, count: int, service: bool) -> Outcome:
     """Make rounds of MNIST in ``count`` processes at the same time; they begin together when all are warm."""
     barrier = FORK.Barrier(count)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.ExitStack() as stack:
-        environment = stack.enter_context(mps(Path(folder))) if service else dict[str, str]()
+        served = mps.start(stack) if service else str(Path(folder, "none"))
+        if served is None:
+            return {"error": "CUDA's multi-process service did not start"}
+        environment = {mps.FOLDER: served}
         finds = [partial(_one_of_many, how, seed, barrier, environment) for seed in range(count)]
         outcomes = forked(finds, 40, Path(folder) / "log")
     if wrong := [outcome["error"] for outcome in outcomes if "error" in outcome]:
@@ -272,15 +275,3 @@ def _one_of_many(how: How, seed: int, barrier: Any, environment: dict[str, str])
     os.environ.update(environment)
     torch.set_num_threads(1)
     return timed(how, how.cell("mnist", MOMENTUM, "cwtm", 648, seed=seed), 3 * FLUSH_ROUNDS, barrier.wait)
-
-
-@contextlib.contextmanager
-def mps(folder: Path) -> Iterator[dict[str, str]]:
-    """Run CUDA's multi-process service for the processes that have the environment, and end it."""
-    environment = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
-    start = partial(subprocess.run, env=os.environ | environment, timeout=10, text=True)
-    start([SERVICE, "-d"], check=True)
-    try:
-        yield environment
-    finally:
-        start([SERVICE], input="quit\n", check=False)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from benchmarks.fake_gpu import one_gpu
-from benchmarks.gpu.checks import KERNELS, QUESTIONS, How, checks, mps
+from benchmarks.gpu.checks import KERNELS, QUESTIONS, How, checks
 from benchmarks.gpu.drive import Check, Outcome, forked, measure
 from dynabro_cli.gradients import graphs
 from tests.gpu.test_rounds import capture
@@ -54,31 +54,7 @@ def test_processes_end_together_and_with_the_time(tmp_path: Path) -> None:
     assert outcomes == [{"value": 1}, {"error": FAULTS["hangs"][1]}, {"error": FAULTS["dies"][1]}]
 
 
-CONTROL = """#!/bin/sh
-[ -d "$CUDA_MPS_PIPE_DIRECTORY" ] && [ -d "$CUDA_MPS_LOG_DIRECTORY" ] || exit 3
-[ "$1" = -d ] && echo start >> "$SAID" || cat >> "$SAID"
-"""
-
-
-def test_the_service_ends_also_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "nvidia-cuda-mps-control"
-    program.write_text(CONTROL)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), os.environ["PATH"]]))
-    monkeypatch.setenv("SAID", str(tmp_path / "said"))
-
-    def found() -> str:
-        with mps(tmp_path) as environment:
-            assert environment["CUDA_MPS_PIPE_DIRECTORY"] == str(tmp_path)
-            raise KeyError((tmp_path / "said").read_text())
-
-    with pytest.raises(KeyError, match="start"):
-        found()
-    assert (tmp_path / "said").read_text() == "start\nquit\n"
-
-
 def test_every_kernel_can_be_switched_off() -> None:
-    pytest.importorskip("dynabro_cli.machine.gpu_kernels")
     assert all(hasattr(importlib.import_module(module), "triton_works") for module in KERNELS.values())
 
 
