@@ -700,6 +700,14 @@ SELECT replace(replace(mnist.method, 'option1', 'option 1'), 'β=', '') AS metho
        printf('%.3f', digits."between") AS "on digits"
 FROM csv_leaderboard_mnist AS mnist JOIN csv_leaderboard AS digits USING (method, rule) ORDER BY mnist."between" DESC;
 
+-- query: board_mnist_signs
+SELECT avg(iif(status = 'diverged', 0, final_accuracy)) AS mean,
+       (SELECT min(mean) FROM (
+           SELECT avg(final_accuracy) AS mean FROM results.runs
+           WHERE sweep LIKE 'mnist-worst-%' AND method = 'sgd' AND aggregator = 'signguard' AND seed BETWEEN 2 AND 6
+           GROUP BY attack, attack_entry, switching HAVING count(*) = 5)) AS before
+FROM results.runs WHERE sweep = 'digits-signs' AND task = 'mnist';
+
 -- query: board_mnist
 WITH whole AS (SELECT sweep, method, pre_aggregators, aggregator FROM results.runs WHERE sweep LIKE 'mnist-worst-%' AND seed >= 2
                GROUP BY sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching HAVING count(*) = 5),
