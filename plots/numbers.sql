@@ -474,7 +474,7 @@ CREATE VIEW rate_lines AS  -- one row for each line of the figure; the control o
          CASE WHEN control_slope IS NOT NULL THEN printf('%.2f [%.2f, %.2f]', control_slope, control_low, control_high)
               WHEN count(control) = count(*) AND max(abs(control)) = 0 THEN '0 at all points' ELSE 'not run' END AS control,
          printf('%.2f', of_bound) AS of_bound, iif(predicted IS NULL, 'none', printf('%g', predicted)) AS predicted,
-         count(*) AS points, left_out, unclear, max(mean / bound) AS share, verdict,
+         count(*) AS points, min(n) AS seeds, left_out, unclear, max(mean / bound) AS share, verdict,
          CASE WHEN verdict = 'consistent, and the control is not' THEN 'agrees'
               WHEN verdict = 'flatter than theory' AND part IN ('rounds', 'optimum') THEN 'no' ELSE 'undecided' END AS judged
   FROM csv_rate WHERE slope IS NOT NULL GROUP BY part, setting;
@@ -485,7 +485,7 @@ CREATE VIEW rate_in_t AS  -- both starts together: 'no' counts before 'agrees', 
 
 -- query: rates
 SELECT line AS "line", exponent, control AS "null control", of_bound AS "the theorem's bound over these points", predicted AS "the paper's text",
-       printf('%d of %d', points - unclear, points) AS "points clearly above 0", verdict
+       iif(seeds > 1, printf('%d of %d', points - unclear, points), '-') AS "points clearly above 0", seeds, verdict
 FROM rate_lines ORDER BY part = 'delta', part = 'switches', part = 'optimum', line;
 
 -- query: rate_points

@@ -100,12 +100,12 @@ class Slope(NamedTuple):
     def verdict(self) -> str:
         """Comparison of the interval with the theorem's own exponent; empty without an interval.
 
-        A line says nothing if points are left out, because the rest is then chosen by its noise; if most points are unclear; or
-        if it is consistent with the bound and the control is, too, or is not known.
+        A line says nothing if points are left out, because the rest is then chosen by its noise; if most points are unclear; if
+        its interval holds 0; or if it is consistent with the bound and the control is, too, or is not known.
         """
         if math.isnan(self.low) or math.isnan(self.of_bound):
             return ""
-        if self.left_out or 2 * self.unclear > self.points:
+        if self.left_out or 2 * self.unclear > self.points or self.low <= 0 <= self.high:
             return NOTHING
         if not self.low <= self.of_bound <= self.high:
             return STEEPER if abs(self.slope) > abs(self.of_bound) else FLATTER

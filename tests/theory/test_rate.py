@@ -140,6 +140,7 @@ def test_the_floor_of_delta_is_subtracted_seed_by_seed(database: Path) -> None:
         ({"control": (1.3, 1.2, 1.4)}, rate.CONSISTENT),
         ({"controlled": False}, rate.NOTHING),
         ({"left_out": 1}, rate.NOTHING),
+        ({"low": -0.1}, rate.NOTHING),
         ({"unclear": 4}, rate.CONSISTENT),
         ({"unclear": 5}, rate.NOTHING),
         ({"unclear": 5, "of_bound": 1.5}, rate.NOTHING),

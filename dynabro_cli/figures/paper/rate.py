@@ -39,9 +39,9 @@ def draw(results: Results) -> Drawn:
             if (part, setting) in fitted:
                 _series(panel, series(points, part, setting), line, fitted[part, setting])
         panel.set(xscale="log", yscale="log", xlabel=_written(PARTS[part].against), ylabel=_written(PARTS[part].quantity))
-        values = points.loc[points["part"] == part, ["mean", "control"]].to_numpy()
-        if (values > 0).any():  # a bar that reaches 0 ends at the axis
-            panel.set_ylim(bottom=values[values > 0].min() / 2)
+        values = points.loc[points["part"] == part, ["mean", "control"]].to_numpy(dtype=float)
+        above = values[values > 0]  # a bar that reaches 0 ends at the axis
+        panel.set_ylim(above.min() / 2 if len(above) else 0.1, None if len(above) else 1.0)
         if panel.get_legend_handles_labels()[0]:
             panel.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), fontsize=note_size(6), handlelength=1.6)
         for axis in (panel.xaxis, panel.yaxis):
