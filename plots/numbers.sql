@@ -603,6 +603,13 @@ SELECT iif(min(n) = max(n), printf('%d seed%s', max(n), iif(max(n) = 1, '', 's')
        printf('%.0f', 16 * 8 * ln_(16 * 17 * 17 * 285) * (2 * 6 * 8 * 9 + 1 / 17.0) * ln_(285) / ln_(2) * 17 / 285) AS third
 FROM dynamic_cells;
 
+-- query: dynamic_sgd
+SELECT final_accuracy AS fast FROM results.runs
+WHERE sweep = 'digits-dynamic-rounds' AND method = 'sgd' AND learning_rate = 1 AND attack = 'optimal-ipm' AND switching = 'static' AND seed = 0;
+
+-- query: dynamic_noise
+SELECT max(noise_bound) AS high FROM results.runs WHERE sweep LIKE 'digits-dynamic-%';
+
 -- query: dynamic_borne
 SELECT method, iif(cells < 8, 'not known yet', CAST(round(most) AS INTEGER)) AS "dynamic rounds borne under both attacks"
 FROM (SELECT method, min(most) AS most, sum(cells) AS cells FROM borne WHERE schedule = 'mid-round' AND method LIKE 'DynaBRO%' GROUP BY method ORDER BY method);

@@ -23,10 +23,9 @@ from typing import Any
 from dynabro_cli.components import USERS, Component
 from dynabro_cli.components.digests import of_entry
 from dynabro_cli.experiment.build import data_directory
-from dynabro_cli.machine.cache_folder import cache_folder
+from dynabro_cli.machine.cache_folder import cache_folder, one_at_a_time
 from dynabro_cli.models._api import REGISTRY as MODEL_REGISTRY
 from dynabro_cli.tasks._api import REGISTRY, Images, ImageShape, Objective, Task, TaskSetting, digest_of_all
-from dynabro_cli.tasks._torchvision import one_at_a_time
 
 READS = ("open", "os.scandir", "os.listdir")
 """Python's audit events of reading: a file that is added to a folder changes the state of the folder alone."""

@@ -1,10 +1,12 @@
-"""The folder of data sets and compiled code."""
+"""The folder of data sets and compiled code, and a lock for folders that several processes fill."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
@@ -21,3 +23,15 @@ def cache_folder() -> Path:
         if folder.is_absolute() and (existing == folder or os.access(existing, os.W_OK)):
             return folder
     return Path(tempfile.gettempdir(), f"dynabro-{os.geteuid()}")
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other process on this machine works on the same folder; do not wait if the folder cannot be locked."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

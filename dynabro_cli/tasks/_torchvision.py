@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import io
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.lazy import torch
+from dynabro_cli.machine.cache_folder import one_at_a_time
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -119,15 +118,3 @@ def _making(folder: Path) -> Iterator[None]:
             for place in (*inner, *(place for place in missing if place.exists())):
                 place.rmdir()
         raise
-
-
-@contextlib.contextmanager
-def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait until no other process on this machine works on the same folder; do not wait if the folder cannot be locked."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

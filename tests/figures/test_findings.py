@@ -16,7 +16,7 @@ from dynabro_cli.store.open.engine import open_for_writing
 
 ROOT = Path(__file__).parents[2]
 PLOTS, EXAMPLE = ROOT / "plots", ROOT / "results.db.example"
-PARAMETERS = {"0.9", "0.99", "0.01", "0.03", "0.05", "0.1", "0.7", "0.8", "3.2"}
+PARAMETERS = {"0.9", "0.99", "0.01", "0.02", "0.03", "0.05", "0.1", "0.10", "0.2", "0.5", "0.7", "0.8", "3.2", "4.1"}
 """Decimal numbers that the template may have: parameters, limits that its sentences name, and a section of the paper."""
 
 

@@ -71,8 +71,8 @@ class Service:
 
 
 def _runs(process: str) -> bool:
-    """Return True if a process runs; a process that has ended, and that nobody has waited for, has no command line."""
+    """Return True if a process runs; a process that has ended, and that nobody has waited for, is a zombie."""
     try:
-        return Path("/proc", process, "cmdline").read_bytes() != b""
+        return Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
