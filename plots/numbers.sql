@@ -480,7 +480,7 @@ CREATE VIEW rate_lines AS  -- one row for each line of the figure; the control o
   FROM csv_rate WHERE slope IS NOT NULL GROUP BY part, setting;
 CREATE VIEW rate_in_t AS  -- both starts together: 'no' counts before 'agrees', and 'agrees' before 'undecided'
   SELECT setting, CASE WHEN max(judged = 'no') THEN 'no' WHEN max(judged = 'agrees') THEN 'agrees' ELSE 'undecided' END AS judged,
-         group_concat(printf('%s: %s, control %s, bound %s: %s', iif(part = 'rounds', 'from x_1 = (3, -3)', 'from the optimum'), exponent, control, of_bound, verdict), '; ') AS found
+         group_concat(printf('%s: %s, control %s, bound %s: %s', iif(part = 'rounds', 'from x_1 = (3, -3)', 'from the optimum'), exponent, replace(control, ' at all points', ''), of_bound, verdict), '; ') AS found
   FROM rate_lines WHERE part IN ('rounds', 'optimum') GROUP BY setting;
 
 -- query: rates
@@ -604,8 +604,8 @@ SELECT iif(min(n) = max(n), printf('%d seed%s', max(n), iif(max(n) = 1, '', 's')
 FROM dynamic_cells;
 
 -- query: dynamic_sgd
-SELECT final_accuracy AS fast FROM results.runs
-WHERE sweep = 'digits-dynamic-rounds' AND method = 'sgd' AND learning_rate = 1 AND attack = 'optimal-ipm' AND switching = 'static' AND seed = 0;
+SELECT max(final_accuracy) FILTER (WHERE learning_rate = 1) AS fast, max(final_accuracy) FILTER (WHERE learning_rate = 0.1) AS slow
+FROM results.runs WHERE sweep = 'digits-dynamic-rounds' AND method = 'sgd' AND attack = 'optimal-ipm' AND switching = 'static' AND seed = 0;
 
 -- query: dynamic_noise
 SELECT max(noise_bound) AS high FROM results.runs WHERE sweep LIKE 'digits-dynamic-%';

@@ -4,9 +4,10 @@
 plots/restamp.py DATABASE [--check 20] [--longest 120] [--against CHECKOUT] [--data-dir DIR] makes runs again, and compares all
 of their evaluations with the stored ones. On the machine that made them, all numbers are equal to the last bit. Another
 processor or version of torch rounds in another way, which grows along a run. There, --against makes each run with the code of
-a checkout as well, such as one of the commit that made them, and compares the two. If all are equal, the column code_digests of
-every run with a result is written anew. Run it after a change of the code that leaves numbers as they are. Runs without a
-digest of their data get the digest of the data at hand.
+a checkout as well, such as one of the commit that made them, and compares the two. If the checkout lacks a component of the
+run, the stored numbers count. If all are equal, the column code_digests of every run with a result is written anew. Run it
+after a change of the code that leaves numbers as they are. Runs without a digest of their data get the digest of the data at
+hand.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sqlalchemy import Engine, bindparam, select, update
 
 from dynabro_cli import RunSpec, simulate
 from dynabro_cli.components.digests import DATA, data_at_hand, digests_of, parse
-from dynabro_cli.errors import DynabroError
+from dynabro_cli.errors import DynabroError, SpecError
 from dynabro_cli.events import Evaluated
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import fields
@@ -82,17 +83,24 @@ PROGRAM = f"""
 import json, sys
 from pathlib import Path
 from dynabro_cli import RunSpec, simulate
+from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Evaluated
 given, folder = json.loads(sys.argv[1])
-stream = simulate(RunSpec.from_text(given), data_dir=folder and Path(folder), device="cpu")
+try:
+    stream = list(simulate(RunSpec.from_text(given), data_dir=folder and Path(folder), device="cpu"))
+except SpecError:  # a component that this checkout does not have
+    sys.exit(SpecError.exit_code)
 print(json.dumps([[getattr(event, name) for name in {COMPARED}] for event in stream if isinstance(event, Evaluated)]))
 """
 
 
-def made_by(checkout: Path, given: dict[str, str], data_dir: Path | None) -> list[tuple[Any, ...]]:
-    """Return what ``made`` returns, with the code of a checkout."""
+def made_by(checkout: Path, given: dict[str, str], data_dir: Path | None) -> list[tuple[Any, ...]] | None:
+    """Return what ``made`` returns, with the code of a checkout; None if the checkout lacks a component of the run."""
     words = [sys.executable, "-c", PROGRAM, json.dumps([given, data_dir and str(data_dir)])]
-    answer = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(checkout)}, capture_output=True, text=True, check=True)
+    answer = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(checkout)}, capture_output=True, text=True)
+    if answer.returncode == SpecError.exit_code:
+        return None
+    answer.check_returncode()
     return [tuple(None if value != value else value for value in row) for row in json.loads(answer.stdout)]
 
 
@@ -116,7 +124,8 @@ def main() -> None:
     unequal = 0
     for row in chosen:
         again = made(known[row["id"]].spec, args.data_dir)
-        before = stored(engine, row["id"]) if args.against is None else made_by(args.against, given(row), args.data_dir)
+        before = None if args.against is None else made_by(args.against, given(row), args.data_dir)
+        before = stored(engine, row["id"]) if before is None else before
         unequal += repr(again) != repr(before)
         print(f"run {row['id']} of {row['sweep']}: {'equal' if repr(again) == repr(before) else 'other numbers'}", flush=True)
     if unequal:

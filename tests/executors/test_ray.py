@@ -69,12 +69,12 @@ def client_port() -> int:
 def cluster(client_port: int) -> Iterator[Any]:
     """Two nodes of one CPU each; the second says that it has a GPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))  # of the nodes
+        patch.setenv("PYTHONPATH", str(ROOT))  # of the nodes, also of those that tests add
         head = NODE | {"include_dashboard": False, "ray_client_server_port": client_port, "_system_config": SOON}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         cluster.add_node(**NODE, num_gpus=1)
-    yield cluster
-    cluster.shutdown()
+        yield cluster
+        cluster.shutdown()
 
 
 @pytest.fixture(scope="module")
