@@ -472,7 +472,7 @@ CREATE VIEW rate_lines AS  -- one row for each line of the figure; the control o
   SELECT part, setting, CASE part WHEN 'rounds' THEN 'T' WHEN 'optimum' THEN 'T, from the optimum' WHEN 'delta' THEN 'delta' ELSE 'dynamic rounds' END || ': ' || setting AS line,
          printf('%.2f [%.2f, %.2f]', slope, low, high) AS exponent,
          CASE WHEN control_slope IS NOT NULL THEN printf('%.2f [%.2f, %.2f]', control_slope, control_low, control_high)
-              WHEN count(control) = count(*) AND max(abs(control)) = 0 THEN '0 at all points' ELSE 'not run' END AS control,
+              WHEN count(control) = count(*) AND max(abs(control)) = 0 THEN '0 by construction' ELSE 'not run' END AS control,
          printf('%.2f', of_bound) AS of_bound, iif(predicted IS NULL, 'none', printf('%g', predicted)) AS predicted,
          count(*) AS points, min(n) AS seeds, left_out, unclear, max(mean / bound) AS share, verdict,
          CASE WHEN verdict = 'consistent, and the control is not' THEN 'agrees'
@@ -480,7 +480,7 @@ CREATE VIEW rate_lines AS  -- one row for each line of the figure; the control o
   FROM csv_rate WHERE slope IS NOT NULL GROUP BY part, setting;
 CREATE VIEW rate_in_t AS  -- both starts together: 'no' counts before 'agrees', and 'agrees' before 'undecided'
   SELECT setting, CASE WHEN max(judged = 'no') THEN 'no' WHEN max(judged = 'agrees') THEN 'agrees' ELSE 'undecided' END AS judged,
-         group_concat(printf('%s: %s, control %s, bound %s: %s', iif(part = 'rounds', 'from x_1 = (3, -3)', 'from the optimum'), exponent, replace(control, ' at all points', ''), of_bound, verdict), '; ') AS found
+         group_concat(printf('%s: %s, control %s, bound %s: %s', iif(part = 'rounds', 'from x_1 = (3, -3)', 'from the optimum') || iif(seeds = 1, ' (one seed)', ''), exponent, control, of_bound, verdict), '; ') AS found
   FROM rate_lines WHERE part IN ('rounds', 'optimum') GROUP BY setting;
 
 -- query: rates
@@ -703,7 +703,7 @@ FROM csv_leaderboard WHERE method LIKE 'DynaBRO%' AND within IS NOT NULL GROUP B
 
 -- query: board_mnist_rows
 SELECT replace(replace(mnist.method, 'option1', 'option 1'), 'β=', '') AS method, rule, printf('%.3f', mnist.no_attack) AS "no attack",
-       printf('%.3f', mnist."between") AS "between rounds", printf('%.3f', mnist.between_lowest) AS "lowest run",
+       printf('%.3f %s', mnist."between", mnist.between_group) AS "between rounds", printf('%.3f', mnist.between_lowest) AS "lowest run",
        printf('%.3f', digits."between") AS "on digits"
 FROM csv_leaderboard_mnist AS mnist JOIN csv_leaderboard AS digits USING (method, rule) ORDER BY mnist."between" DESC;
 

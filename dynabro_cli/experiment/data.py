@@ -55,9 +55,9 @@ def read(component: Component[Any], folder: Path, built: Task | None = None) -> 
     """
     task: Task = built or component.build(TaskSetting(folder))
     place = _place(component, folder)
-    kept = _kept_at(component, folder) if task.keep else None
-    with contextlib.nullcontext() if kept is None else _alone(kept.parent):
-        if kept is not None and (images := _kept(kept, place)) is not None:
+    file = _cache_file(component, folder) if task.keep else None
+    with contextlib.nullcontext() if file is None else _alone(file.parent):
+        if file is not None and (images := _cached_images(file, place)) is not None:
             return images
         with noting() as files:
             data = task.load()
@@ -65,8 +65,8 @@ def read(component: Component[Any], folder: Path, built: Task | None = None) -> 
         seen = component.entry.shipped or _of_user(files)
         if isinstance(data, Images) and task.digest is None and seen and _settled(files):
             _remember(place, {"digest": data.digest, "files": files})
-            if kept is not None:
-                _keep(kept, data, place)
+            if file is not None:
+                _write_images(file, data, place)
     return data
 
 
@@ -80,14 +80,14 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _kept_at(component: Component[Any], folder: Path) -> Path:
+def _cache_file(component: Component[Any], folder: Path) -> Path:
     """Return the cache's file for the images of a task. Other code replaces it, because it may be large."""
     key = repr((component.text, str(folder.absolute()), os.getcwd()))
     return cache_folder() / "images" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
 
 
-def _keep(kept: Path, images: Images, place: Path) -> None:
-    """Write images to the cache."""
+def _write_images(file: Path, images: Images, place: Path) -> None:
+    """Write images to a file of the cache."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -95,20 +95,20 @@ def _keep(kept: Path, images: Images, place: Path) -> None:
     about = {field.name: getattr(images, field.name) for field in dataclasses.fields(images) if field.name not in ARRAYS}
     about |= {"shape": dataclasses.astuple(images.shape), "place": place.name}
     with contextlib.suppress(SafetensorError):  # such as a full disk
-        _write(kept, lambda path: save_file(arrays, path, {"about": json.dumps(about)}))
+        _write(file, lambda path: save_file(arrays, path, {"about": json.dumps(about)}))
 
 
-def _kept(kept: Path, place: Path) -> Images | None:
-    """Return the images that ``_keep`` wrote; None if the data have changed since, or the file is damaged."""
+def _cached_images(file: Path, place: Path) -> Images | None:
+    """Return the images that ``_write_images`` wrote; None if the data have changed since, or the file is damaged."""
     from safetensors import safe_open
 
     known = _recall(place)
     if known is None or not _same(known["files"]):
         return None
     try:
-        with safe_open(kept, "pt") as file:
-            about = json.loads(file.metadata()["about"])
-            arrays = {name: file.get_tensor(name) for name in ARRAYS}
+        with safe_open(file, "pt") as content:
+            about = json.loads(content.metadata()["about"])
+            arrays = {name: content.get_tensor(name) for name in ARRAYS}
         if about.pop("place") != place.name:
             return None
         about |= {name: tuple(about[name]) for name in ("mean", "std", "notes")} | {"shape": ImageShape(*about["shape"])}

@@ -192,7 +192,6 @@ def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame,
         title: The common part of the runs.
         numbers: The points, with ``n``, the number of seeds, and ``diverged``.
         spread: The meaning of bars and bands.
-        rates: Add a line with the learning rates, if the methods have several.
     """
     lines = [title, ", ".join(filter(None, (results.label, _seeds(numbers, spread))))]
     empty, runs = missing(results)

@@ -63,7 +63,7 @@ def words_of(text: str) -> list[str]:
 
 
 def where(quotation: str, lines: list[str]) -> int | None:
-    """Return the line of LaTeX, from 1, that has the words of a quotation in this order; None if there is none."""
+    """Return the line of LaTeX, from 1, that has the words of a quotation in this order; None if no line has them."""
     parts = [" ".join(words_of(part)) for part in re.split(r"\.\.\.|\[[^\]]*\]", quotation)]
     pattern = re.compile(" .*?".join(rf"\b{re.escape(part)}\b" for part in parts))
     for number, line in enumerate(lines, 1):

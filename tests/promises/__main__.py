@@ -1,4 +1,4 @@
-"""What 1.0.0 promises, written down: tables and views, commands and options, Python names, exit codes, and keys of runs.
+"""Write down what 1.0.0 promises: tables and views, commands and options, Python names, exit codes, and keys of runs.
 
 ``python -m tests.promises`` writes the files anew. A line that changes or goes breaks somebody's script; a new line does not.
 """

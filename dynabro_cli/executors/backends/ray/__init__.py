@@ -45,11 +45,10 @@ def opened(options: Options, most: int, *, entry: str = SIMULATION) -> Iterator[
     """Connect to a cluster, and yield the function that decides on the resources of a run and the number of runs at a time.
 
     A run takes ``threads`` CPUs (1 if None), and 1 / ``jobs_per_gpu`` of a GPU if the device is ``cuda``, or ``auto`` with GPUs
-    in the cluster and a model that is not small.
-
-    ``jobs`` is the number of runs submitted at a time, by default the number that fits. ``data_dir`` is a
-    folder on the nodes, which need not reach the database. A run whose process or node is lost is retried ``SYSTEM_RETRIES`` or
-    ``max_retries`` times, whichever is more, counted from the last checkpoint. An existing connection to Ray is used.
+    in the cluster and a model that is not small. ``jobs`` is the number of runs submitted at a time, by default the number that
+    fits. ``data_dir`` is a folder on the nodes, which need not reach the database. A run whose process or node is lost is
+    retried ``SYSTEM_RETRIES`` or ``max_retries`` times, whichever is more, counted from the last checkpoint. An existing
+    connection to Ray is used.
 
     Args:
         options: The options. ``address`` is ``HOST:PORT`` of a cluster that this machine is a node of, ``ray://HOST:PORT`` of
