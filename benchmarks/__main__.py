@@ -14,7 +14,9 @@ from dynabro_cli.errors import DynabroError
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 
 DataDir = Annotated[Path | None, typer.Option(envvar="DYNABRO_DATA", help="Folder of data sets.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads of a process. [default: torch's]")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="CPU threads of a process. [default: torch's]")
+]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu or cuda.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Times that each side is measured.")]
 
@@ -27,13 +29,20 @@ def benchmarks() -> None:
 @app.command()
 def iteration(
     case: Annotated[
-        list[str] | None, typer.Option(help="cwtm, nnm+cwtm, ..., paper, or small; repeat for more. [default: all]")
+        list[str] | None,
+        typer.Option(help="cwtm, nnm+cwtm, ..., paper, or small; repeat for more. [default: all]"),
     ] = None,
-    sweep: Annotated[bool, typer.Option("--sweep", help="One process a core, of one thread, all at once.")] = False,
-    processes: Annotated[int | None, typer.Option(min=1, help="Processes of --sweep. [default: cores]")] = None,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="One process a core, of one thread, all at once.")
+    ] = False,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes of --sweep. [default: cores]")
+    ] = None,
     threads: Threads = None,
     repeats: Repeats = 5,
-    length: Annotated[int, typer.Option(min=1, help="Iterations that ByzFL makes in its turn.")] = 8,
+    length: Annotated[
+        int, typer.Option(min=1, help="Iterations that ByzFL makes in its turn.")
+    ] = 8,
     compile: Annotated[str, typer.Option(help="auto, on or off, for ours.")] = "auto",  # noqa: A002
     device: Device = "cpu",
     data_dir: DataDir = None,
@@ -50,8 +59,17 @@ def iteration(
 
 @app.command()
 def scaling(
-    workers: Annotated[list[int], typer.Option(min=3, help="m; repeat for more.")] = [5, 17, 50, 100],  # noqa: B006
-    dimension: Annotated[list[int], typer.Option(min=100, help="d; repeat for more.")] = [10**5, 10**6, 10**7],  # noqa: B006
+    workers: Annotated[list[int], typer.Option(min=3, help="m; repeat for more.")] = [  # noqa: B006
+        5,
+        17,
+        50,
+        100,
+    ],
+    dimension: Annotated[list[int], typer.Option(min=100, help="d; repeat for more.")] = [  # noqa: B006
+        10**5,
+        10**6,
+        10**7,
+    ],
     rule: Annotated[str, typer.Option(help="Aggregation rule.")] = "cwtm",
     batch_size: Annotated[int, typer.Option(min=1)] = 32,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of a turn.")] = 2,
@@ -70,7 +88,10 @@ def aggregators(
     m: Annotated[int, typer.Option(min=3)] = 17,
     d: Annotated[int, typer.Option(min=1)] = 431_080,
     f: Annotated[int, typer.Option(min=0)] = 8,
-    rule: Annotated[list[str] | None, typer.Option(help="Such as cwtm or nnm+gm; repeat for more. [default: all]")] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(help="Such as cwtm or nnm+gm; repeat for more. [default: all]"),
+    ] = None,
     threads: Threads = None,
     repeats: Repeats = 15,
     device: Device = "cpu",
@@ -100,13 +121,18 @@ def run(
     """A whole run with the database on and off, and the share of its evaluations."""
     from benchmarks.run import measure
 
-    print(measure(RunSpec(task=task, method=method, budget=budget), repeats, data_dir, device, threads))
+    print(
+        measure(
+            RunSpec(task=task, method=method, budget=budget), repeats, data_dir, device, threads
+        )
+    )
 
 
 @app.command()
 def profile(
     task: Annotated[
-        list[str] | None, typer.Option(help="mnist, digits, small or cifar10; repeat for more. [default: all]")
+        list[str] | None,
+        typer.Option(help="mnist, digits, small or cifar10; repeat for more. [default: all]"),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of a run.")] = 200,
     compile: Annotated[str, typer.Option(help="auto, on or off.")] = "auto",  # noqa: A002
@@ -117,21 +143,33 @@ def profile(
     from benchmarks.measuring import chosen
     from benchmarks.profile import How, measure
 
-    print(measure(chosen(task, ["mnist", "digits", "small", "cifar10"], "task"), How(data_dir, threads, compile, rounds)))
+    print(
+        measure(
+            chosen(task, ["mnist", "digits", "small", "cifar10"], "task"),
+            How(data_dir, threads, compile, rounds),
+        )
+    )
 
 
 @app.command()
 def floor(
-    model: Annotated[list[str] | None, typer.Option(help="cnn-mnist, cnn-cifar, ...; repeat for more. [default: all]")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="cnn-mnist, cnn-cifar, ...; repeat for more. [default: all]"),
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="m. [default: the paper's]")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="B. [default: the paper's]")] = None,
-    size: Annotated[int, typer.Option(min=8, help="Of the matrices that tell the machine's rate.")] = 2048,
+    size: Annotated[
+        int, typer.Option(min=8, help="Of the matrices that tell the machine's rate.")
+    ] = 2048,
     threads: Threads = None,
     repeats: Repeats = 5,
     compile: Annotated[str, typer.Option(help="auto, on or off, for the kernels.")] = "auto",  # noqa: A002
     device: Device = "cpu",
 ) -> None:
-    """The workers' gradients against the time of their multiplications alone, and against torch.func.vmap."""
+    """The workers' gradients against the time of their multiplications alone, and against
+    torch.func.vmap.
+    """
     from benchmarks.floor import cases, measure
 
     print(measure(cases(model or [], workers, batch_size), size, repeats, device, threads, compile))
@@ -140,7 +178,9 @@ def floor(
 @app.command()
 def precision(
     model: Annotated[str, typer.Option(help="cnn-cifar, cnn-mnist, ...")] = "cnn-cifar",
-    workers: Annotated[int, typer.Option(min=1, help="m; three of CIFAR-10's share a pass on a CPU.")] = 3,
+    workers: Annotated[
+        int, typer.Option(min=1, help="m; three of CIFAR-10's share a pass on a CPU.")
+    ] = 3,
     batch_size: Annotated[int | None, typer.Option(min=1, help="B. [default: the paper's]")] = None,
     threads: Threads = None,
     repeats: Repeats = 5,
@@ -155,12 +195,16 @@ def precision(
 @app.command()
 def layers(
     model: Annotated[str, typer.Option(help="cnn-cifar, cnn-mnist, ...")] = "cnn-cifar",
-    workers: Annotated[int, typer.Option(min=1, help="m; three of CIFAR-10's share a pass on a CPU.")] = 3,
+    workers: Annotated[
+        int, typer.Option(min=1, help="m; three of CIFAR-10's share a pass on a CPU.")
+    ] = 3,
     batch_size: Annotated[int | None, typer.Option(min=1, help="B. [default: the paper's]")] = None,
     threads: Threads = None,
     repeats: Repeats = 5,
 ) -> None:
-    """The convolutions of a network: operations per second of the forward pass and of both gradients."""
+    """The convolutions of a network: operations per second of the forward pass and of both
+    gradients.
+    """
     from benchmarks.floor import cases
     from benchmarks.layers import measure
 
@@ -171,7 +215,10 @@ def layers(
 def memory(
     task: str = "mnist",
     budget: Annotated[int, typer.Option(min=1)] = 32,
-    level: Annotated[int, typer.Option(min=1, max=10, help="Of the round on CIFAR-10's shape: 2^level mini-batches.")] = 7,
+    level: Annotated[
+        int,
+        typer.Option(min=1, max=10, help="Of the round on CIFAR-10's shape: 2^level mini-batches."),
+    ] = 7,
     workers: Annotated[int, typer.Option(min=3)] = 25,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
     compile: Annotated[str, typer.Option(help="on or off.")] = "on",  # noqa: A002
@@ -182,7 +229,9 @@ def memory(
     """The peak memory of a run."""
     from benchmarks.memory import How, measure
 
-    print(measure(task, budget, level, workers, batch_size, How(data_dir, device, threads, compile)))
+    print(
+        measure(task, budget, level, workers, batch_size, How(data_dir, device, threads, compile))
+    )
 
 
 @app.command()
@@ -200,7 +249,9 @@ def overhead(
 
 @app.command()
 def search(
-    name: Annotated[str, typer.Argument(help="A search of dynabro list searches.")] = "worst-adversary",
+    name: Annotated[
+        str, typer.Argument(help="A search of dynabro list searches.")
+    ] = "worst-adversary",
     trials: Annotated[int, typer.Option(min=20, help="Trials of the search.")] = 1000,
     repeats: Repeats = 1,
 ) -> None:
@@ -213,9 +264,16 @@ def search(
 @app.command()
 def start(
     repeats: Repeats = 5,
-    other: Annotated[Path | None, typer.Option(help="Python of another environment with dynabro, in the same turns.")] = None,
-    first: Annotated[bool, typer.Option("--first", help="The first round of a run, and its imports.")] = False,
-    checkout: Annotated[Path | None, typer.Option(help="With --first: another checkout, in the same turns.")] = None,
+    other: Annotated[
+        Path | None,
+        typer.Option(help="Python of another environment with dynabro, in the same turns."),
+    ] = None,
+    first: Annotated[
+        bool, typer.Option("--first", help="The first round of a run, and its imports.")
+    ] = False,
+    checkout: Annotated[
+        Path | None, typer.Option(help="With --first: another checkout, in the same turns.")
+    ] = None,
 ) -> None:
     """Measure the time before the first line: commands that do not compute, or the first round."""
     from benchmarks.start import first_round, measure
@@ -252,14 +310,22 @@ def gpu(
 
 @app.command()
 def same(
-    other: Annotated[Path, typer.Argument(help="Another checkout, such as by git worktree add FOLDER COMMIT.")],
+    other: Annotated[
+        Path, typer.Argument(help="Another checkout, such as by git worktree add FOLDER COMMIT.")
+    ],
     repeats: Repeats = 3,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of a process.")] = 1,
-    compile_: Annotated[str, typer.Option("--compile", help="Compile kernels: on, off or auto.")] = "off",
-    small: Annotated[bool, typer.Option("--small", help="Small networks instead, of 17 workers.")] = False,
+    compile_: Annotated[
+        str, typer.Option("--compile", help="Compile kernels: on, off or auto.")
+    ] = "off",
+    small: Annotated[
+        bool, typer.Option("--small", help="Small networks instead, of 17 workers.")
+    ] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Compare numbers and CPU time of short runs with another checkout's; exit with 1 if numbers differ."""
+    """Compare numbers and CPU time of short runs with another checkout's; exit with 1 if numbers
+    differ.
+    """
     from benchmarks.same import measure
 
     text, equal = measure(other, repeats, threads, compile_, data_dir, small)
@@ -269,10 +335,15 @@ def same(
 
 @app.command()
 def launches(
-    rule: Annotated[list[str], typer.Option(help="Aggregation rule; repeat for more.")] = ["cwtm", "gm"],  # noqa: B006
+    rule: Annotated[list[str], typer.Option(help="Aggregation rule; repeat for more.")] = [  # noqa: B006
+        "cwtm",
+        "gm",
+    ],
     method: Annotated[str, typer.Option(help="Of one computation a round.")] = "momentum:beta=0.9",
 ) -> None:
-    """Count the operations that a round launches on a GPU, and the bytes that they move; no GPU is needed."""
+    """Count the operations that a round launches on a GPU, and the bytes that they move; no GPU is
+    needed.
+    """
     from benchmarks.launches import measure
 
     print(measure(rule, method))

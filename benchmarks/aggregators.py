@@ -1,4 +1,6 @@
-"""Each of our aggregation rules beside its counterparts in ByzFL and ByzPy, on one [m, d] matrix in memory."""
+"""Each of our aggregation rules beside its counterparts in ByzFL and ByzPy, on one [m, d] matrix in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -46,13 +48,16 @@ class Bench:
 
     @property
     def compiler(self) -> Compiler | None:
-        """Return the compiler of our rules; None if it is not requested, or compiling is impossible."""
+        """Return the compiler of our rules; None if it is not requested, or compiling is
+        impossible.
+        """
         possible = self.compiled and self.matrix.device.type == "cpu" and not missing_tool()
         return Compiler("on", work=math.inf, device=self.matrix.device) if possible else None
 
 
 def messages(m: int, d: int, f: int, device: str, seed: int = 0) -> Tensor:
-    """Make vectors [m, d] like workers' messages, the last f negated: a few important directions, and noise.
+    """Make vectors [m, d] like workers' messages, the last f negated: a few important directions,
+    and noise.
 
     Distances between them differ widely, so that rounding does not decide a rule's choice.
     """
@@ -74,13 +79,16 @@ def measure(
     byzfl: bool = True,
     compiled: bool = True,
 ) -> str:
-    """Measure every rule, alone and after nnm, and nnm itself, or the given ``rules``; return a table."""
+    """Measure every rule, alone and after nnm, and nnm itself, or the given ``rules``; return a
+    table.
+    """
     keep_pages()
     bench = Bench(messages(m, d, f, device), f, repeats, byzfl, peers.has_byzpy(), compiled)
     names = chosen(rules, all_rules(), "rule")
     rows = list(itertools.chain.from_iterable(rows_of(name, bench) for name in names))
     return (
-        f"m = {m}, d = {d:,}, float32; the ratios are theirs over ours, eager; differs: largest difference over largest value, "
+        f"m = {m}, d = {d:,}, float32; the ratios are theirs over ours, eager; differs: "
+        "largest difference over largest value, "
         "for gm its distance from the minimiser, over the mean distance of the messages\n"
         f"{machine(device)}\n\n{table(HEADER, rows)}"
     )
@@ -89,14 +97,24 @@ def measure(
 def all_rules() -> list[str]:
     """Return every pre-aggregator, then every rule alone and after ``nnm``."""
     rules = REGISTRIES["aggregators"].entries()
-    return [*REGISTRIES["pre_aggregators"].entries(), *(f"{chain}{rule}" for rule in rules for chain in ("", "nnm+"))]
+    return [
+        *REGISTRIES["pre_aggregators"].entries(),
+        *(f"{chain}{rule}" for rule in rules for chain in ("", "nnm+")),
+    ]
 
 
 def rows_of(name: str, bench: Bench) -> Iterator[list[object]]:
-    """Return the row of one rule, and for the geometric median also the row of ByzFL's rule at our accuracy."""
+    """Return the row of one rule, and for the geometric median also the row of ByzFL's rule at our
+    accuracy.
+    """
     *chain, rule = name.split("+")
     m = len(bench.matrix)
-    most = {"krum": (m - 3) // 2, "multi-krum": (m - 3) // 2, "bulyan": (m - 3) // 4, "bucketing": ((m + 1) // 2 - 1) // 2}
+    most = {
+        "krum": (m - 3) // 2,
+        "multi-krum": (m - 3) // 2,
+        "bulyan": (m - 3) // 4,
+        "bucketing": ((m + 1) // 2 - 1) // 2,
+    }
     f = min(bench.f, most.get(rule, bench.f))
     try:
         ours = _our_rule(rule, chain, f, bench.matrix)
@@ -109,7 +127,9 @@ def rows_of(name: str, bench: Bench) -> Iterator[list[object]]:
     if rule != "gm":
         yield _row(name, f, bench, ours, byzfl, byzpy, _difference)
         return
-    error = _error_of(_our_rule(chain[0], [], f, bench.matrix)(bench.matrix) if chain else bench.matrix)
+    error = _error_of(
+        _our_rule(chain[0], [], f, bench.matrix)(bench.matrix) if chain else bench.matrix
+    )
 
     def compare(_: Tensor, theirs: Tensor) -> float:
         return error(theirs)
@@ -119,7 +139,12 @@ def rows_of(name: str, bench: Bench) -> Iterator[list[object]]:
     if bench.byzfl:
         accurate = _accurate(bench.matrix, error, max(mine, ROUNDING), f, mixed=mixed)
         if accurate is None:
-            yield [f"{name}, ByzFL at our accuracy", f, *["-"] * (len(HEADER) - 3), f"not within {MOST_STEPS} steps"]
+            yield [
+                f"{name}, ByzFL at our accuracy",
+                f,
+                *["-"] * (len(HEADER) - 3),
+                f"not within {MOST_STEPS} steps",
+            ]
         else:
             title, their_rule = accurate
             yield _row(
@@ -134,11 +159,15 @@ def rows_of(name: str, bench: Bench) -> Iterator[list[object]]:
 
 
 def _our_rule(rule: str, chain: list[str], f: int, matrix: Tensor) -> Rule:
-    """Return our rule or pre-aggregator as a function of the matrix, with the peers' parameters if they differ."""
+    """Return our rule or pre-aggregator as a function of the matrix, with the peers' parameters if
+    they differ.
+    """
     setting = AggregatorSetting(len(matrix), f)
     registry = REGISTRIES["pre_aggregators"]
     if rule in registry.entries():
-        mix: Rule = registry.parse({"clipping": f"clipping:c={peers.C}"}.get(rule, rule)).build(setting).mix
+        mix: Rule = (
+            registry.parse({"clipping": f"clipping:c={peers.C}"}.get(rule, rule)).build(setting).mix
+        )
         return mix
     spread = float((matrix - matrix.mean(0)).norm(dim=1).median())
     texts = {
@@ -162,10 +191,19 @@ def _row(
     byzpy: Rule | None,
     compare: Callable[[Tensor, Tensor], float],
 ) -> list[object]:
-    """Time one rule on all sides, in turn with a copy of the matrix, which measures the memory's bandwidth."""
+    """Time one rule on all sides, in turn with a copy of the matrix, which measures the memory's
+    bandwidth.
+    """
     matrix, compiler = bench.matrix, bench.compiler
-    rules = {"ours": ours, "ByzFL": byzfl, "ByzPy": byzpy, "compiled": compiler(ours) if compiler else None}
-    results: dict[str, Tensor | str] = {name: _try(rule, matrix) for name, rule in rules.items() if rule is not None}
+    rules = {
+        "ours": ours,
+        "ByzFL": byzfl,
+        "ByzPy": byzpy,
+        "compiled": compiler(ours) if compiler else None,
+    }
+    results: dict[str, Tensor | str] = {
+        name: _try(rule, matrix) for name, rule in rules.items() if rule is not None
+    }
     calls: dict[str, Callable[[], object]] = {
         name: functools.partial(rule, matrix)
         for name, rule in rules.items()
@@ -179,11 +217,18 @@ def _row(
     differs = []
     for name in ("ByzFL", "ByzPy"):
         theirs = results.get(name)
-        differs.append(compare(mine, theirs) if isinstance(theirs, Tensor) and isinstance(mine, Tensor) else theirs)
+        differs.append(
+            compare(mine, theirs)
+            if isinstance(theirs, Tensor) and isinstance(mine, Tensor)
+            else theirs
+        )
     return [
         *(title, f, *(_milliseconds(times.get(name)) for name in ("ours", "compiled"))),
         *(_milliseconds(times.get("ByzFL")), ratio(times.get("ByzFL"), times["ours"])),
-        *(_milliseconds(times.get("ByzPy")) if bench.byzpy else "not installed", ratio(times.get("ByzPy"), times["ours"])),
+        *(
+            _milliseconds(times.get("ByzPy")) if bench.byzpy else "not installed",
+            ratio(times.get("ByzPy"), times["ours"]),
+        ),
         *(*differs, 1000 * floor, times["ours"] / floor, ratio(times.get("compiled"), floor)),
     ]
 
@@ -193,7 +238,9 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 def _try(rule: Rule, matrix: Tensor) -> Tensor | str:
-    """Return the result of a rule, or the name of its exception: some rules are not defined for large matrices."""
+    """Return the result of a rule, or the name of its exception: some rules are not defined for
+    large matrices.
+    """
     try:
         result: Tensor | list[Tensor] = rule(matrix)
     except Exception as error:
@@ -207,9 +254,11 @@ def _difference(ours: Tensor, theirs: Tensor) -> float:
 
 
 def _error_of(points: Tensor) -> Callable[[Tensor], float]:
-    """Return a function for a vector's distance from the geometric median of ``points``, over their mean distance from it.
+    """Return a function for a vector's distance from the geometric median of ``points``, over their
+    mean distance from it.
 
-    The median is found in double precision, with steps until another step is no longer than rounding.
+    The median is found in double precision, with steps until another step is no longer than
+    rounding.
     """
     exact = points.double()
     products = gram(exact)
@@ -218,8 +267,11 @@ def _error_of(points: Tensor) -> Callable[[Tensor], float]:
     return lambda vector: float((vector.double() - median).norm() / spread)
 
 
-def _accurate(matrix: Tensor, error: Callable[[Tensor], float], ours: float, f: int, *, mixed: bool) -> tuple[str, Rule] | None:
-    """Return ByzFL's geometric median with the fewest steps that come as near to the minimiser as ours, and its parameters.
+def _accurate(
+    matrix: Tensor, error: Callable[[Tensor], float], ours: float, f: int, *, mixed: bool
+) -> tuple[str, Rule] | None:
+    """Return ByzFL's geometric median with the fewest steps that come as near to the minimiser as
+    ours, and its parameters.
 
     nu is divided by ten, from its default, if more steps no longer help.
     """

@@ -1,4 +1,6 @@
-"""A database of many runs: processor time of commands that read it, or find everything already stored."""
+"""A database of many runs: processor time of commands that read it, or find everything already
+stored.
+"""
 
 from __future__ import annotations
 
@@ -74,13 +76,25 @@ def measure(count: int, points: int, repeats: int, keep: Path | None) -> str:
             for words, turns in costs.items()
         ]
         size = path.stat().st_size / 1e6
-    header = ["dynabro", "CPU, min, s", "median", "max", "wall, median, s", "with the write lock taken"]
-    what = f"{count:,} runs, {count * len(EVALUATED):,} evaluations, {size:.0f} MB, made in {made:.0f} s"
+    header = [
+        "dynabro",
+        "CPU, min, s",
+        "median",
+        "max",
+        "wall, median, s",
+        "with the write lock taken",
+    ]
+    what = (
+        f"{count:,} runs, {count * len(EVALUATED):,} evaluations, {size:.0f} MB, made in "
+        f"{made:.0f} s"
+    )
     return f"{machine('cpu')}\n{what}\n\n{table(header, rows)}"
 
 
 def fill(path: Path, count: int) -> None:
-    """Make a database with ``count`` finished runs: the runs of the sweep with further seeds and made-up results."""
+    """Make a database with ``count`` finished runs: the runs of the sweep with further seeds and
+    made-up results.
+    """
     engine = open_for_writing(str(path))
     seeds = math.ceil(count / (STORED / 2))
     made = plan(load_sweep(SWEEP, [f"seeds=0..{seeds - 1}"])).runs
@@ -89,11 +103,17 @@ def fill(path: Path, count: int) -> None:
         for number, run in numbered:
             connection.execute(insert(runs), [as_columns(connection, _run(number, run))])
     numbers = range(1, count + 1)
-    _insert(engine, evaluations, (_evaluation(number, at) for number in numbers for at in EVALUATED))
+    _insert(
+        engine, evaluations, (_evaluation(number, at) for number in numbers for at in EVALUATED)
+    )
     _insert(engine, rounds, (_round(number, at) for number in numbers for at in KEPT))
     of_thinned = {"switches_seen": 0, "recoveries": 0, "reason": THINNED}
     _insert(engine, recovery, ({"run_id": number} | of_thinned for number in numbers))
-    _insert(engine, byzantine_counts, ({"run_id": number, "byzantine": 5, "rounds": BUDGET} for number in numbers))
+    _insert(
+        engine,
+        byzantine_counts,
+        ({"run_id": number, "byzantine": 5, "rounds": BUDGET} for number in numbers),
+    )
     with engine.begin() as connection:
         row_digests.store(connection)
     engine.dispose()
@@ -102,7 +122,9 @@ def fill(path: Path, count: int) -> None:
 def _insert(engine: Engine, into: Table, rows: Iterator[dict[str, Any]]) -> None:
     """Insert rows without SQLAlchemy, which would take a minute."""
     first = next(rows)
-    statement = f"INSERT INTO {into.name} ({', '.join(first)}) VALUES ({', '.join('?' * len(first))})"
+    statement = (
+        f"INSERT INTO {into.name} ({', '.join(first)}) VALUES ({', '.join('?' * len(first))})"
+    )
     with engine.begin() as connection:
         driver = connection.connection.driver_connection
         assert driver is not None
@@ -186,7 +208,10 @@ def _time(words: Sequence[str], database: Path) -> Cost:
     before, began = os.times(), time.perf_counter()
     subprocess.run(_command(words, database), check=True, stdout=subprocess.DEVNULL)
     wall, after = time.perf_counter() - began, os.times()
-    return Cost(wall, after.children_user + after.children_system - before.children_user - before.children_system)
+    return Cost(
+        wall,
+        after.children_user + after.children_system - before.children_user - before.children_system,
+    )
 
 
 def _locks(words: Sequence[str], database: Path) -> str:
@@ -194,7 +219,9 @@ def _locks(words: Sequence[str], database: Path) -> str:
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         patience = os.environ | {"DYNABRO_BUSY_SECONDS": "0.5"}
-        ended = subprocess.run(_command(words, database), env=patience, capture_output=True, check=False)
+        ended = subprocess.run(
+            _command(words, database), env=patience, capture_output=True, check=False
+        )
     return "as without" if ended.returncode == 0 else f"exit code {ended.returncode}"
 
 

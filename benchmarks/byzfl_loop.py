@@ -39,8 +39,11 @@ class Settings:
         return [{"name": "NNM", "parameters": {"f": self.byzantine}}] if self.mixed else []
 
 
-def iterations(settings: Settings, data_dir: Path | None, device: str, length: int, *, fixed: bool = False) -> Iterator[Block]:
-    """Train like ByzFL's ``start_training``, without evaluations; yield a block for each ``length`` iterations.
+def iterations(
+    settings: Settings, data_dir: Path | None, device: str, length: int, *, fixed: bool = False
+) -> Iterator[Block]:
+    """Train like ByzFL's ``start_training``, without evaluations; yield a block for each ``length``
+    iterations.
 
     With ``fixed`` the data loading is left out: each client has one mini-batch, on the device.
     """
@@ -48,7 +51,9 @@ def iterations(settings: Settings, data_dir: Path | None, device: str, length: i
     waiting = [0.0]
     for client in clients:
         if fixed:
-            client._sample_train_batch = functools.partial(tuple, [part.to(device) for part in client._sample_train_batch()])
+            client._sample_train_batch = functools.partial(
+                tuple, [part.to(device) for part in client._sample_train_batch()]
+            )
         _watch_data(client, waiting)
     while True:
         waiting[0] = 0.0
@@ -64,7 +69,9 @@ def iterations(settings: Settings, data_dir: Path | None, device: str, length: i
 
 
 def _iterate(clients: list[Any], server: Any, byzantine: Any, seconds: dict[str, float]) -> None:
-    """Run one iteration; add the time of each phase to ``seconds``, including the time of data within gradients."""
+    """Run one iteration; add the time of each phase to ``seconds``, including the time of data
+    within gradients.
+    """
     marks = [time.perf_counter()]
     for client in clients:
         client.compute_gradients()
@@ -103,8 +110,14 @@ def _set_up(settings: Settings, data_dir: Path | None, device: str) -> tuple[lis
 
     set_random_seed(0)
     train, test = _data(data_dir)
-    distribution = {"data_distribution_name": "iid", "distribution_parameter": 1.0, "nb_honest": settings.honest}
-    loaders = DataDistributor(distribution | {"data_loader": train, "batch_size": settings.batch_size}).split_data()
+    distribution = {
+        "data_distribution_name": "iid",
+        "distribution_parameter": 1.0,
+        "nb_honest": settings.honest,
+    }
+    loaders = DataDistributor(
+        distribution | {"data_loader": train, "batch_size": settings.batch_size}
+    ).split_data()
     common = {
         "model_name": settings.model,
         "device": device,
@@ -125,7 +138,9 @@ def _set_up(settings: Settings, data_dir: Path | None, device: str) -> tuple[lis
     rule = {"aggregator_info": settings.aggregator_info, "pre_agg_list": settings.pre_aggregators}
     server = Server(common | rule | {"validation_loader": None, "test_loader": test})
     parameters = settings.attack_parameters | rule | {"f": settings.byzantine}
-    byzantine = ByzantineClient({"name": settings.attack, "f": settings.byzantine, "parameters": parameters})
+    byzantine = ByzantineClient(
+        {"name": settings.attack, "f": settings.byzantine, "parameters": parameters}
+    )
     state = server.get_dict_parameters()
     for client in clients:
         client.set_model_state(state)
@@ -140,9 +155,15 @@ def _data(data_dir: Path | None) -> tuple[Any, Any]:
     from dynabro_cli.simulation.setup import data_directory
 
     folder = data_directory(data_dir)
-    normalise = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))])
+    normalise = transforms.Compose(
+        [transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))]
+    )
     try:
-        train, test = (datasets.MNIST(str(folder), train=part, transform=normalise) for part in (True, False))
+        train, test = (
+            datasets.MNIST(str(folder), train=part, transform=normalise) for part in (True, False)
+        )
     except RuntimeError as error:
-        raise NotFoundError(f"MNIST was not found under {folder}; name its folder with --data-dir or DYNABRO_DATA") from error
+        raise NotFoundError(
+            f"MNIST was not found under {folder}; name its folder with --data-dir or DYNABRO_DATA"
+        ) from error
     return random_split(train, [len(train), 0])[0], DataLoader(test, batch_size=100)

@@ -27,7 +27,9 @@ BYZPY = {
 
 
 def ours(kind: str) -> list[str]:
-    """Return the names of a kind in our registry; ``none`` does not count, because it is not an attack."""
+    """Return the names of a kind in our registry; ``none`` does not count, because it is not an
+    attack.
+    """
     return [name for name in REGISTRIES[kind].entries() if name != "none"]
 
 
@@ -52,7 +54,9 @@ PEERS = {"byzfl": byzfl, "byzpy": byzpy}
 
 def count() -> str:
     """Return a table of counts, with the names below it."""
-    sides = {"dynabro": ours} | {name: find for name, find in PEERS.items() if importlib.util.find_spec(name) is not None}
+    sides = {"dynabro": ours} | {
+        name: find for name, find in PEERS.items() if importlib.util.find_spec(name) is not None
+    }
     names = {(side, kind): find(kind) for side, find in sides.items() for kind in KINDS}
     head = ["", *(f"{side} {importlib.metadata.version(side)}" for side in sides)]
     text = table(head, [[kind, *(str(len(names[side, kind])) for side in sides)] for kind in KINDS])
@@ -63,7 +67,11 @@ def count() -> str:
 def _classes(module: ModuleType) -> list[str]:
     """Return the public classes that a module defines."""
     found = inspect.getmembers(module, inspect.isclass)
-    return [name for name, kind in found if kind.__module__ == module.__name__ and not name.startswith("_")]
+    return [
+        name
+        for name, kind in found
+        if kind.__module__ == module.__name__ and not name.startswith("_")
+    ]
 
 
 def _descendants(base: type) -> list[type]:

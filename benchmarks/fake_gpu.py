@@ -1,7 +1,8 @@
 """A fake GPU: tensors with shapes, types and devices, but without values.
 
-CPU tensors are real. Tensors on ``cuda`` are torch's fake tensors, so that an operation on two devices raises as on a GPU. An
-operation that would make the host wait for the GPU raises ``HiddenWaitError``, unless it is ``allowed``; then every value is 1.
+CPU tensors are real. Tensors on ``cuda`` are torch's fake tensors, so that an operation on two
+devices raises as on a GPU. An operation that would make the host wait for the GPU raises
+``HiddenWaitError``, unless it is ``allowed``; then every value is 1.
 """
 
 from __future__ import annotations
@@ -24,10 +25,20 @@ from dynabro_cli.gradients.memory import kept
 from dynabro_cli.machine import gpu_kernels
 
 aten = torch.ops.aten
-VALUES = (aten._local_scalar_dense.default, aten.item.default, aten.is_nonzero.default, aten.equal.default)
+VALUES = (
+    aten._local_scalar_dense.default,
+    aten.item.default,
+    aten.is_nonzero.default,
+    aten.equal.default,
+)
 PICKS = (aten.index.Tensor, aten.index_select.default, aten.gather.default, aten.embedding.default)
 OVERWRITES = (aten.copy_.default, aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default)
-SHAPES = (aten.nonzero.default, aten.masked_select.default, aten._unique2.default, aten.unique_dim.default)
+SHAPES = (
+    aten.nonzero.default,
+    aten.masked_select.default,
+    aten._unique2.default,
+    aten.unique_dim.default,
+)
 
 
 class HiddenWaitError(AssertionError):
@@ -44,13 +55,15 @@ class FakeGPU(TorchDispatchMode):
     """Compute with real CPU tensors, and follow the shapes and devices of tensors on ``cuda``.
 
     Attributes:
-        counts: Operations on the GPU since the last ``counted``, by name; Triton's kernels are ``triton::NAME``.
+        counts: Operations on the GPU since the last ``counted``, by name; Triton's kernels are
+            ``triton::NAME``.
         moved: Bytes that the operations since the last ``counted`` read and wrote; see ``traffic``.
         follows: Torch's mode that follows shapes and devices.
         sent: Tensors of the CPU that were sent to the GPU.
     """
 
-    _mode_key = torch._C._TorchDispatchModeKey.FAKE  # torch initialises no device while such a mode exists
+    # torch initialises no device while such a mode exists
+    _mode_key = torch._C._TorchDispatchModeKey.FAKE
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +85,9 @@ class FakeGPU(TorchDispatchMode):
             return func(*args, **kwargs)
         self._check_sending(func, args, kwargs)
         if on_gpu:
-            host = target == "cpu" or (func is aten.copy_.default and not isinstance(args[0], FakeTensor))
+            host = target == "cpu" or (
+                func is aten.copy_.default and not isinstance(args[0], FakeTensor)
+            )
             if func in VALUES or host:
                 return self._read(func, args)
             if func in SHAPES or self._masked(func, args):
@@ -110,7 +125,12 @@ class FakeGPU(TorchDispatchMode):
         source = None if not either else args[0] if func is aten._to_copy.default else args[1]
         self.sent += isinstance(source, Tensor) and not isinstance(source, FakeTensor)
         sent = args[0] if to else args[1] if into else None
-        if not self._allowed and isinstance(sent, Tensor) and not isinstance(sent, FakeTensor) and (sent.ndim or to):
+        if (
+            not self._allowed
+            and isinstance(sent, Tensor)
+            and not isinstance(sent, FakeTensor)
+            and (sent.ndim or to)
+        ):
             raise HiddenWaitError(f"{func}: the host waits until a tensor of it is on the GPU")
 
     @staticmethod
@@ -118,7 +138,10 @@ class FakeGPU(TorchDispatchMode):
         """Return True for indices that are masks; the host does not know their number of places."""
         if func not in (aten.index.Tensor, aten.index_put_.default, aten.index_put.default):
             return False
-        return any(isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+        return any(
+            isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
+            for index in args[1]
+        )
 
     @contextlib.contextmanager
     def allowed(self, yes: bool = True) -> Iterator[None]:
@@ -152,7 +175,8 @@ class Current:
 
 @contextlib.contextmanager
 def one_gpu(devices: int = 1, obstacle: str | None = None) -> Iterator[FakeGPU]:
-    """Make torch find one GPU, or several, whose tensors have no values, and which Triton's kernels run on if it is installed.
+    """Make torch find one GPU, or several, whose tensors have no values, and which Triton's kernels
+    run on if it is installed.
 
     ``obstacle`` is why Triton's kernels do not run there.
     """
@@ -176,8 +200,11 @@ def one_gpu(devices: int = 1, obstacle: str | None = None) -> Iterator[FakeGPU]:
         stack.enter_context(patch.object(gpu_kernels, "obstacle", lambda _: why))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self: self))
         stack.enter_context(patch.object(torch.Tensor, "backward", backward))
-        stack.enter_context(patch.object(torch.__future__, "_overwrite_module_params_on_conversion", True))
-        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") makes a tensor on the CPU and sends it
+        stack.enter_context(
+            patch.object(torch.__future__, "_overwrite_module_params_on_conversion", True)
+        )
+        # torch.tensor(..., device="cuda") makes a tensor on the CPU and sends it
+        torch._C._set_only_lift_cpu_tensors(True)
         kept.cache_clear()  # tensors of another fake GPU
         try:
             with mode:
@@ -189,16 +216,23 @@ def one_gpu(devices: int = 1, obstacle: str | None = None) -> Iterator[FakeGPU]:
 
 
 def launches(counts: dict[str, int]) -> int:
-    """Return the number of operations that compute or copy; views, empty tensors and queries launch nothing."""
+    """Return the number of operations that compute or copy; views, empty tensors and queries launch
+    nothing.
+    """
     return sum(number for name, number in counts.items() if not _is_free(name))
 
 
 def traffic(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Return the bytes that an operation has to read and write: each tensor once, and where it picks numbers, these.
+    """Return the bytes that an operation has to read and write: each tensor once, and where it
+    picks numbers, these.
 
-    How a library computes the operation is not known here: a convolution may read its input several times.
+    How a library computes the operation is not known here: a convolution may read its input several
+    times.
     """
-    read = [args[1:] if func in OVERWRITES + PICKS else args, [value for name, value in kwargs.items() if name != "out"]]
+    read = [
+        args[1:] if func in OVERWRITES + PICKS else args,
+        [value for name, value in kwargs.items() if name != "out"],
+    ]
     return sum(map(_size, tree_leaves((read, [result] if func in PICKS else [], result))))
 
 
@@ -206,7 +240,10 @@ def _size(value: object) -> int:
     """Return the bytes of a tensor on the GPU, without repetitions; 0 for everything else."""
     if not isinstance(value, FakeTensor):
         return 0
-    return math.prod(size for size, stride in zip(value.shape, value.stride(), strict=True) if stride) * value.element_size()
+    return (
+        math.prod(size for size, stride in zip(value.shape, value.stride(), strict=True) if stride)
+        * value.element_size()
+    )
 
 
 @functools.cache
@@ -217,12 +254,16 @@ def _is_free(name: str) -> bool:
     if operator.startswith(("prim::", "aten::empty", "aten::new_empty", "aten::_unsafe_view")):
         return True
     results = torch._C._get_schema(operator, overload).returns
-    return any(result.alias_info is not None and not result.alias_info.is_write for result in results)
+    return any(
+        result.alias_info is not None and not result.alias_info.is_write for result in results
+    )
 
 
 def on_gpu(value: Any) -> Any:
     """Return nested tensors on the fake GPU."""
-    return tree_map(lambda leaf: leaf.to("cuda", non_blocking=True) if isinstance(leaf, Tensor) else leaf, value)
+    return tree_map(
+        lambda leaf: leaf.to("cuda", non_blocking=True) if isinstance(leaf, Tensor) else leaf, value
+    )
 
 
 def devices(value: Any) -> set[str]:
@@ -231,7 +272,9 @@ def devices(value: Any) -> set[str]:
 
 
 def backward(tensor: Tensor) -> None:
-    """Run the backward pass of one number; torch's own engine asks the driver for the GPU's streams."""
+    """Run the backward pass of one number; torch's own engine asks the driver for the GPU's
+    streams.
+    """
     root = tensor.grad_fn
     assert root is not None
     gradients: dict[Any, list[Any]] = {root: [torch.ones_like(tensor)]}
@@ -243,7 +286,8 @@ def backward(tensor: Tensor) -> None:
             run = getattr(node, "apply", node)
             found = run(*gradients.pop(node))
             found = found if isinstance(found, tuple) else (found,)
-            found = found[: len(node.next_functions)]  # for functions in Python, only the first argument has a gradient here
+            # for functions in Python, only the first argument has a gradient here
+            found = found[: len(node.next_functions)]
             for (following, place), gradient in zip(node.next_functions, found, strict=True):
                 if following is None or gradient is None:
                     continue

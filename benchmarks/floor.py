@@ -1,4 +1,6 @@
-"""The gradients of all workers, compared with the time of their multiplications alone on this machine, and with ``vmap``."""
+"""The gradients of all workers, compared with the time of their multiplications alone on this
+machine, and with ``vmap``.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ HEADER = [
 
 
 class Case(NamedTuple):
-    """A network on images of a shape, for m workers of B images each; of height 1, windows of characters."""
+    """A network on images of a shape, for m workers of B images each; of height 1, windows of
+    characters.
+    """
 
     model: str
     shape: ImageShape
@@ -51,21 +55,31 @@ CASES = (
 
 
 def products(size: int) -> list[tuple[int, int, int]]:
-    """Return shapes (rows, inner, columns) of matrix products: square, and long as in convolutions."""
-    return [(size, size, size), (size // 2, size // 2, size // 2), (16 * size, size // 4, size // 8), (32 * size, 64, 64)]
+    """Return shapes (rows, inner, columns) of matrix products: square, and long as in
+    convolutions.
+    """
+    return [
+        (size, size, size),
+        (size // 2, size // 2, size // 2),
+        (16 * size, size // 4, size // 8),
+        (32 * size, 64, 64),
+    ]
 
 
 def probes(size: int, device: str) -> dict[str, tuple[Callable[[], object], int]]:
     """Return calls that measure the machine's rate, with their floating-point operations.
 
-    They are matrix products, and a 1 x 1 convolution: a matrix product by another library, which is faster on some processors.
+    They are matrix products, and a 1 x 1 convolution: a matrix product by another library, which is
+    faster on some processors.
     """
     found: dict[str, tuple[Callable[[], object], int]] = {}
     for rows, inner, columns in products(size):
         call = _product(rows, inner, columns, device)
         found[f"{rows} x {inner} x {columns}"] = call, 2 * rows * inner * columns
     channels = max(8, size // 8)
-    images = torch.randn(size // 8, channels, 32, 32, device=device).contiguous(memory_format=torch.channels_last)
+    images = torch.randn(size // 8, channels, 32, 32, device=device).contiguous(
+        memory_format=torch.channels_last
+    )
     kernels = torch.randn(channels, channels, 1, 1, device=device)
     operations = 2 * images.numel() * channels
     found[f"1 x 1 convolution, {channels} channels"] = lambda: F.conv2d(images, kernels), operations
@@ -73,7 +87,9 @@ def probes(size: int, device: str) -> dict[str, tuple[Callable[[], object], int]
 
 
 def cases(models: Sequence[str], workers: int | None, batch_size: int | None) -> list[Case]:
-    """Return the cases of these models (default: all), with other numbers if given; raise SpecError for an unknown model."""
+    """Return the cases of these models (default: all), with other numbers if given; raise SpecError
+    for an unknown model.
+    """
     names = chosen(models, [case.model for case in CASES], "model")
     return [
         case._replace(workers=workers or case.workers, batch_size=batch_size or case.batch_size)
@@ -97,15 +113,20 @@ def measure(
         torch.set_num_threads(threads)
     rows = [row(case, size, repeats, device, compile) for case in chosen_cases]
     return (
-        "Floor: 3 x the forward pass's floating-point operations, at the rate of the fastest fp32 product; "
+        "Floor: 3 x the forward pass's floating-point operations, at the rate of the fastest "
+        "fp32 product; "
         f"kernels: compile={compile}\n{machine(device)}\n\n{table(HEADER, rows)}"
     )
 
 
 def row(case: Case, size: int, repeats: int, device: str, compile: str) -> list[object]:  # noqa: A002
-    """Return the row of a case: its time, its operations, the machine's rate in the same run, and the ratios."""
+    """Return the row of a case: its time, its operations, the machine's rate in the same run, and
+    the ratios.
+    """
     gradients, kind, mapped = _gradients(case, device, compile)
-    calls: dict[str, Callable[[], object]] = {"gradients": gradients} | ({} if mapped is None else {"vmap": mapped})
+    calls: dict[str, Callable[[], object]] = {"gradients": gradients} | (
+        {} if mapped is None else {"vmap": mapped}
+    )
     tried = probes(size, device)
     seconds = in_turn(calls | {name: call for name, (call, _) in tried.items()}, repeats, device)
     rates = {name: operations / seconds[name] for name, (_, operations) in tried.items()}
@@ -126,10 +147,14 @@ def row(case: Case, size: int, repeats: int, device: str, compile: str) -> list[
 
 
 def forward_operations(case: Case) -> int:
-    """Count the floating-point operations of the forward pass over all workers' images, without computing it."""
+    """Count the floating-point operations of the forward pass over all workers' images, without
+    computing it.
+    """
     with torch.device("meta"):
         model = REGISTRIES["models"].parse(case.model).build(case.shape)
-        images = torch.empty(case.workers * case.batch_size, case.shape.channels, case.shape.height, case.shape.width)
+        images = torch.empty(
+            case.workers * case.batch_size, case.shape.channels, case.shape.height, case.shape.width
+        )
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(images)
     return int(counter.get_total_flops())
@@ -140,13 +165,18 @@ def _gradients(
     device: str,
     compile: str,  # noqa: A002
 ) -> tuple[Callable[[], Any], Callable[[], str], Callable[[], Any] | None]:
-    """Return calls for the gradients of all workers on noise: dynabro's, a description of its way, and ``torch.func.vmap``.
+    """Return calls for the gradients of all workers on noise: dynabro's, a description of its way,
+    and ``torch.func.vmap``.
 
     ``vmap`` of a model that draws, or that changes its buffers, is None.
     """
     model = REGISTRIES["models"].parse(case.model).build(case.shape).to(device)
     engine = WorkerGradients(model, case.workers, compile=compile)
-    labels = torch.randint(case.shape.classes, (case.workers, case.batch_size), generator=torch.Generator().manual_seed(1))
+    labels = torch.randint(
+        case.shape.classes,
+        (case.workers, case.batch_size),
+        generator=torch.Generator().manual_seed(1),
+    )
     inputs, labels = noise(case).to(device), labels.to(device)
     seeds = list(range(case.workers)) if engine.random else []
     mapped = None if engine.random or list(model.buffers()) else by_vmap(model, inputs, labels)
@@ -154,7 +184,9 @@ def _gradients(
 
 
 def noise(case: Case) -> Tensor:
-    """Return random inputs of all workers, [m, B, c, h, w]: images of noise, or numbers of characters."""
+    """Return random inputs of all workers, [m, B, c, h, w]: images of noise, or numbers of
+    characters.
+    """
     size = case.workers, case.batch_size, case.shape.channels, case.shape.height, case.shape.width
     generator = torch.Generator().manual_seed(0)
     if case.shape.height == 1:
@@ -163,9 +195,11 @@ def noise(case: Case) -> Tensor:
 
 
 def by_vmap(model: nn.Module, inputs: Tensor, labels: Tensor) -> Callable[[], dict[str, Tensor]]:
-    """Return a call of ``vmap`` over the workers of one functional gradient, as torch's tutorial has it.
+    """Return a call of ``vmap`` over the workers of one functional gradient, as torch's tutorial
+    has it.
 
-    Attention is computed by plain products: ``vmap`` has no rule for torch's fused one on a CPU, and loops over the workers.
+    Attention is computed by plain products: ``vmap`` has no rule for torch's fused one on a CPU,
+    and loops over the workers.
     """
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
 
@@ -183,6 +217,9 @@ def by_vmap(model: nn.Module, inputs: Tensor, labels: Tensor) -> Callable[[], di
 
 
 def _product(rows: int, inner: int, columns: int, device: str) -> Callable[[], object]:
-    left, right = torch.randn(rows, inner, device=device), torch.randn(inner, columns, device=device)
+    left, right = (
+        torch.randn(rows, inner, device=device),
+        torch.randn(inner, columns, device=device),
+    )
     out = torch.empty(rows, columns, device=device)
     return lambda: torch.mm(left, right, out=out)

@@ -1,7 +1,7 @@
 """Our iteration against ByzFL's: MNIST, m = 17, f = 8, 32 images per worker, momentum 0.9.
 
-Each side runs in its own processes. ByzFL computes the gradients of the honest workers. Ours also computes the gradients of
-Byzantine workers if the attack needs them; the tables have the numbers.
+Each side runs in its own processes. ByzFL computes the gradients of the honest workers. Ours also
+computes the gradients of Byzantine workers if the attack needs them; the tables have the numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from benchmarks.processes import Block, Side, take_turns, workers
 from dynabro_cli import RunSpec
 
 BYZFL_NAMES = {"cwtm": "TrMean", "gm": "GeometricMedian", "cwmed": "Median"}
-HEADER = ["case", "ours, ms", "ByzFL, ms", "ours, it/s in all", "ByzFL, it/s in all", "ratio", "least", "most"]
+HEADER = [
+    "case",
+    "ours, ms",
+    "ByzFL, ms",
+    "ours, it/s in all",
+    "ByzFL, it/s in all",
+    "ratio",
+    "least",
+    "most",
+]
 OUR_PHASES = ("data", "gradients", "rest")
 
 
@@ -32,7 +41,9 @@ class Case(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Iterations per second of all processes (median, and each turn's), and an iteration's phases in ms and gradients."""
+    """Iterations per second of all processes (median, and each turn's), and an iteration's phases
+    in ms and gradients.
+    """
 
     rate: float
     rates: list[float]
@@ -40,7 +51,14 @@ class Result(NamedTuple):
     gradients: float
 
 
-def _case(title: str, model: str, attack: str, rule: str, byzfl_attack: str, byzfl_parameters: dict[str, float]) -> Case:
+def _case(
+    title: str,
+    model: str,
+    attack: str,
+    rule: str,
+    byzfl_attack: str,
+    byzfl_parameters: dict[str, float],
+) -> Case:
     """Return a case with our rule written ``cwtm`` or ``nnm+cwtm``."""
     *chain, name = rule.split("+")
     spec = RunSpec(
@@ -57,23 +75,42 @@ def _case(title: str, model: str, attack: str, rule: str, byzfl_attack: str, byz
         budget=ours.FOREVER,
         eval_every=ours.FOREVER,
     )
-    return Case(title, spec, Settings(BYZFL_NAMES[name], byzfl_attack, byzfl_parameters, mixed=bool(chain)))
+    return Case(
+        title, spec, Settings(BYZFL_NAMES[name], byzfl_attack, byzfl_parameters, mixed=bool(chain))
+    )
 
 
 def cases() -> dict[str, Case]:
     """Return all cases by their short names.
 
-    They are the same work under every rule, the paper's cell beside the nearest case of ByzFL, and a small network of
-    784-100-10 units instead of convolutions.
+    They are the same work under every rule, the paper's cell beside the nearest case of ByzFL, and
+    a small network of 784-100-10 units instead of convolutions.
     """
     rules = [chain + name for name in BYZFL_NAMES for chain in ("", "nnm+")]
     same = {
-        rule: _case(f"same work, {rule}", "cnn-mnist-50", "ipm:epsilon=0.1", rule, "InnerProductManipulation", {"tau": 0.1})
+        rule: _case(
+            f"same work, {rule}",
+            "cnn-mnist-50",
+            "ipm:epsilon=0.1",
+            rule,
+            "InnerProductManipulation",
+            {"tau": 0.1},
+        )
         for rule in rules
     }
-    small = _case("a small network, cwtm", "mlp", "ipm:epsilon=0.1", "cwtm", "InnerProductManipulation", {"tau": 0.1})
+    small = _case(
+        "a small network, cwtm",
+        "mlp",
+        "ipm:epsilon=0.1",
+        "cwtm",
+        "InnerProductManipulation",
+        {"tau": 0.1},
+    )
     small = small._replace(settings=replace(small.settings, model="fc_mnist"))
-    return same | {"paper": _case("the paper's cell, cwtm", "cnn-mnist", "sf", "cwtm", "SignFlipping", {}), "small": small}
+    return same | {
+        "paper": _case("the paper's cell, cwtm", "cnn-mnist", "sf", "cwtm", "SignFlipping", {}),
+        "small": small,
+    }
 
 
 @dataclass(frozen=True)
@@ -108,9 +145,23 @@ def measure(names: Sequence[str], how: How) -> str:
         mine, theirs = _both(case, how)
         milliseconds = [1000 * how.processes / side.rate for side in (mine, theirs)]
         ratios = [one / other for one, other in zip(mine.rates, theirs.rates, strict=True)]
-        totals.append([case.title, *milliseconds, mine.rate, theirs.rate, statistics.median(ratios), min(ratios), max(ratios)])
-        our_phases.append([case.title, mine.gradients, *(mine.phases.get(phase) for phase in OUR_PHASES)])
-        their_phases.append([case.title, theirs.gradients, *(theirs.phases.get(phase) for phase in PHASES)])
+        totals.append(
+            [
+                case.title,
+                *milliseconds,
+                mine.rate,
+                theirs.rate,
+                statistics.median(ratios),
+                min(ratios),
+                max(ratios),
+            ]
+        )
+        our_phases.append(
+            [case.title, mine.gradients, *(mine.phases.get(phase) for phase in OUR_PHASES)]
+        )
+        their_phases.append(
+            [case.title, theirs.gradients, *(theirs.phases.get(phase) for phase in PHASES)]
+        )
     return "\n\n".join(
         [
             f"{_title(how)}\n{machine(how.device, how.threads)}",
@@ -125,7 +176,10 @@ def _both(case: Case, how: How) -> tuple[Result, Result]:
     """Measure one case on both sides: ours, and ByzFL's."""
     place = {"data_dir": how.data_dir, "device": how.device}
     sides: dict[str, tuple[Side, dict[str, Any]]] = {
-        "ours": (ours.rounds, place | {"spec": case.spec, "threads": how.threads, "compile": how.compile}),
+        "ours": (
+            ours.rounds,
+            place | {"spec": case.spec, "threads": how.threads, "compile": how.compile},
+        ),
         "ByzFL": (byzfl_loop.iterations, place | {"settings": case.settings, "length": how.length}),
     }
     with workers(sides, how.threads, how.processes) as groups:
@@ -138,16 +192,21 @@ def summary(turns: Sequence[Sequence[Block]]) -> Result:
     rates = [sum(block.iterations / block.seconds for block in blocks) for blocks in turns]
     every = [block for blocks in turns for block in blocks]
     phases = {
-        phase: statistics.median(1000 * block.phases[phase] / block.iterations for block in every) for phase in every[0].phases
+        phase: statistics.median(1000 * block.phases[phase] / block.iterations for block in every)
+        for phase in every[0].phases
     }
     return Result(
-        statistics.median(rates), rates, phases, statistics.median(block.gradients / block.iterations for block in every)
+        statistics.median(rates),
+        rates,
+        phases,
+        statistics.median(block.gradients / block.iterations for block in every),
     )
 
 
 def _title(how: How) -> str:
     processes = "one process" if how.processes == 1 else f"{how.processes} processes"
     return (
-        f"One iteration: {processes} a side, compile={how.compile}; the ratio is ours over ByzFL's, in iterations a second, "
+        f"One iteration: {processes} a side, compile={how.compile}; the ratio is ours over "
+        "ByzFL's, in iterations a second, "
         "of all processes together: the median, least and most of the turns."
     )

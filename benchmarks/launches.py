@@ -1,4 +1,6 @@
-"""Operations that a round launches on a GPU, and the bytes that they move, counted on a fake GPU: not times."""
+"""Operations that a round launches on a GPU, and the bytes that they move, counted on a fake GPU:
+not times.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +22,51 @@ from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.problem.images import ImageProblem
 
 ROUNDS = 6
-"""Rounds of a run; the last round is counted, because the first rounds send tables that stay on the GPU."""
+"""Rounds of a run; the last round is counted, because the first rounds send tables that stay on the
+GPU.
+"""
 PHASES = ("batches", "gradients", "server", "rest")
-HEADER = ["round", "kernels", *PHASES, "all", "with graphs", "sent by the host", "gradients, GB", "server, GB"]
+HEADER = [
+    "round",
+    "kernels",
+    *PHASES,
+    "all",
+    "with graphs",
+    "sent by the host",
+    "gradients, GB",
+    "server, GB",
+]
 CELLS = (("mnist", 17, "fp32"), ("cifar10", 25, "fp32"), ("cifar10", 25, "bf16"))
 """Tasks with the paper's numbers of workers, and precisions."""
 
 
 def measure(rules: list[str], method: str) -> str:
-    """Return a table of the launches and bytes of a round, by torch's operations and by Triton's kernels."""
+    """Return a table of the launches and bytes of a round, by torch's operations and by Triton's
+    kernels.
+    """
     rows = []
     for task, workers, precision in CELLS:
         for rule in rules:
-            spec = cell(task, method, rule, workers=workers, precision=precision, switching="static", budget=ROUNDS)
-            rows += [[f"{task}, {precision}, {rule}", kernels, *count(spec, kernels)] for kernels in ("off", "on")]
+            spec = cell(
+                task,
+                method,
+                rule,
+                workers=workers,
+                precision=precision,
+                switching="static",
+                budget=ROUNDS,
+            )
+            rows += [
+                [f"{task}, {precision}, {rule}", kernels, *count(spec, kernels)]
+                for kernels in ("off", "on")
+            ]
     return table(HEADER, rows)
 
 
 def count(spec: RunSpec, kernels: str) -> list[object]:
-    """Return the launches of a run's last round (by phase, in all, and in all if a pass is a graph), sent tensors, and GB."""
+    """Return the launches of a run's last round (by phase, in all, and in all if a pass is a
+    graph), sent tensors, and GB.
+    """
     sizes: list[int] = []
 
     def plainly(graphed: GraphedGradients, inputs: Tensor, *arguments: Any) -> Any:
@@ -66,14 +94,17 @@ def count(spec: RunSpec, kernels: str) -> list[object]:
                 if isinstance(event, events.RoundsDone):
                     break
     every = sum(phases.counts.values())
-    copies = 3 if spec.task == "cifar10" else 2  # the inputs of a graph: images, labels, and seeds of dropout
+    # the inputs of a graph: images, labels, and seeds of dropout
+    copies = 3 if spec.task == "cifar10" else 2
     graphed = every if sizes[-1] > GRAPH_VALUES else every - phases.counts["gradients"] + 1 + copies
     moved = [f"{phases.moved[name] / 1e9:.2f}" for name in ("gradients", "server")]
     return [*(phases.counts[name] for name in PHASES), every, graphed, phases.sent, *moved]
 
 
 class _Phases:
-    """Counter of the launches of functions; a launch belongs to the innermost function. Each round starts from 0."""
+    """Counter of the launches of functions; a launch belongs to the innermost function. Each round
+    starts from 0.
+    """
 
     def __init__(self, gpu: FakeGPU) -> None:
         self._gpu = gpu

@@ -1,4 +1,5 @@
-"""The convolutions of a network, one by one: floating-point operations per second of forward pass and both gradients.
+"""The convolutions of a network, one by one: floating-point operations per second of forward pass
+and both gradients.
 
 Its batch norms, too: their time in torch, and compiled.
 """
@@ -22,8 +23,21 @@ from dynabro_cli.gradients.twin import twin
 from dynabro_cli.gradients.worker_layers import Shared, WorkerConv2d
 from dynabro_cli.simulation import precision
 
-NORMS = ["batch norm after ReLU, forward and backward", "torch, ms", "compiled, ms", "torch over compiled"]
-HEADER = ["convolution", "GFLOP", "forward, GFLOP/s", "input gradient", "weight gradients", "compiled", "a core's peak"]
+NORMS = [
+    "batch norm after ReLU, forward and backward",
+    "torch, ms",
+    "compiled, ms",
+    "torch over compiled",
+]
+HEADER = [
+    "convolution",
+    "GFLOP",
+    "forward, GFLOP/s",
+    "input gradient",
+    "weight gradients",
+    "compiled",
+    "a core's peak",
+]
 
 
 class Seen(NamedTuple):
@@ -41,9 +55,14 @@ def measure(case: Case, repeats: int, threads: int | None) -> str:
         torch.set_num_threads(threads)
     rate = peak()
     rows = [row(seen, case.workers, repeats, rate) for seen in convolutions(case)]
-    title = f"{case.model}, m = {case.workers}, B = {case.batch_size}: the layers, without compiled blocks"
+    title = (
+        f"{case.model}, m = {case.workers}, B = {case.batch_size}: the layers, without "
+        "compiled blocks"
+    )
     norms = [norm_row(shape, case, repeats) for shape in normalised(case)]
-    return f"{title}\n{machine()}\n\n{table(HEADER, rows)}" + (f"\n\n{table(NORMS, norms)}" if norms else "")
+    return f"{title}\n{machine()}\n\n{table(HEADER, rows)}" + (
+        f"\n\n{table(NORMS, norms)}" if norms else ""
+    )
 
 
 def convolutions(case: Case) -> list[Seen]:
@@ -54,10 +73,14 @@ def convolutions(case: Case) -> list[Seen]:
     found: list[Seen] = []
     for name, module in model.named_modules():
         if name in layers:
-            module.register_forward_pre_hook(lambda _, inputs, layer=layers[name]: found.append(Seen(layer, inputs[0])))
+            module.register_forward_pre_hook(
+                lambda _, inputs, layer=layers[name]: found.append(Seen(layer, inputs[0]))
+            )
     images = noise(case).flatten(0, 1)
     with torch.no_grad():
-        model.to(memory_format=torch.channels_last)(images.contiguous(memory_format=torch.channels_last))
+        model.to(memory_format=torch.channels_last)(
+            images.contiguous(memory_format=torch.channels_last)
+        )
     return found
 
 
@@ -67,14 +90,18 @@ def normalised(case: Case) -> list[tuple[int, int, int]]:
     found: list[tuple[int, int, int]] = []
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
-            module.register_forward_pre_hook(lambda _, inputs: found.append(tuple(inputs[0].shape[1:])))
+            module.register_forward_pre_hook(
+                lambda _, inputs: found.append(tuple(inputs[0].shape[1:]))
+            )
     with torch.no_grad():
         model(torch.zeros(1, case.shape.channels, case.shape.height, case.shape.width))
     return found
 
 
 def norm_row(shape: tuple[int, int, int], case: Case, repeats: int) -> list[object]:
-    """Return the row of a batch norm: the time of both passes over all workers' mini-batches, by torch and by the kernel."""
+    """Return the row of a batch norm: the time of both passes over all workers' mini-batches, by
+    torch and by the kernel.
+    """
     channels, height, width = shape
     x, gy = torch.randn(2, case.workers, case.batch_size * height * width, channels)
     weight, bias = torch.ones(channels), torch.zeros(channels)
@@ -84,7 +111,9 @@ def norm_row(shape: tuple[int, int, int], case: Case, repeats: int) -> list[obje
         functions.normalise_backward(gy, kept, weight, True, case.workers, True)
 
     kernel = norm.load()
-    parts = {"torch": lambda: both(fusible)} | ({} if kernel is None else {"compiled": lambda: both(kernel)})
+    parts = {"torch": lambda: both(fusible)} | (
+        {} if kernel is None else {"compiled": lambda: both(kernel)}
+    )
     seconds = in_turn(parts, repeats)
     ratio = seconds["torch"] / seconds["compiled"] if "compiled" in seconds else None
     times = [1000 * seconds[part] if part in seconds else None for part in ("torch", "compiled")]
@@ -99,7 +128,8 @@ def row(seen: Seen, workers: int, repeats: int, rate: float | None) -> list[obje
     y = F.conv2d(x, *arguments)
     gy = torch.randn_like(y, memory_format=torch.channels_last)
     layer.shared.gradients = {
-        f"{layer.name}.{key}": torch.empty(workers, *parameter.shape) for key, parameter in nn.Module.named_parameters(layer)
+        f"{layer.name}.{key}": torch.empty(workers, *parameter.shape)
+        for key, parameter in nn.Module.named_parameters(layer)
     }
     parts: dict[str, Callable[[], object]] = {
         "forward": lambda: F.conv2d(x, *arguments),
@@ -112,7 +142,8 @@ def row(seen: Seen, workers: int, repeats: int, rate: float | None) -> list[obje
     seconds = in_turn(parts, repeats)
     operations = 2 * y.numel() * weight[0].numel()
     rates = [
-        operations / seconds[part] / 1e9 if part in seconds else None for part in ("forward", "input", "weights", "compiled")
+        operations / seconds[part] / 1e9 if part in seconds else None
+        for part in ("forward", "input", "weights", "compiled")
     ]
     title = f"{tuple(weight.shape)} on {x.shape[2]} x {x.shape[3]}"
     return [title, operations / 1e9, *rates, None if rate is None else rate / 1e9]

@@ -18,7 +18,9 @@ from dynabro_cli.machine.native import Kernel, NativeError
 
 
 def machine(device: str = "cpu", threads: int | None = None) -> str:
-    """Describe the machine of a result: processor, cores, threads of a process, torch's version and the date."""
+    """Describe the machine of a result: processor, cores, threads of a process, torch's version and
+    the date.
+    """
     threads = threads or torch.get_num_threads()
     parts = [_processor(), f"{cores()} cores", f"threads: {threads}", f"torch {torch.__version__}"]
     rate = peak()
@@ -30,9 +32,11 @@ def machine(device: str = "cpu", threads: int | None = None) -> str:
 
 
 def peak(seconds: float = 0.2) -> float | None:
-    """Return one core's floating-point operations per second in a loop of fused multiply-adds; None without a C++ compiler.
+    """Return one core's floating-point operations per second in a loop of fused multiply-adds; None
+    without a C++ compiler.
 
-    The best of many short stretches within ``seconds`` counts, because other processes disturb it least.
+    The best of many short stretches within ``seconds`` counts, because other processes disturb it
+    least.
     """
     try:
         library = Kernel(Path(__file__).with_name("peak.cpp"), {}).load()
@@ -63,12 +67,19 @@ def _processor() -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a Markdown table with aligned columns: the first to the left, all others to the right."""
+    """Return a Markdown table with aligned columns: the first to the left, all others to the
+    right.
+    """
     cells = [list(header), *([_shown(cell) for cell in row] for row in rows)]
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(header))]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     lines = [
-        " | ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
+        " | ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
         for row in (cells[0], rule, *cells[1:])
     ]
     return "\n".join(f"| {line} |" for line in lines)
@@ -80,7 +91,13 @@ def _shown(cell: object) -> str:
         return "-"
     if not isinstance(cell, float):
         return str(cell)
-    return f"{cell:.2e}" if cell and not 1e-3 <= abs(cell) < 1e6 else f"{cell:.0f}" if abs(cell) >= 100 else f"{cell:.3g}"
+    return (
+        f"{cell:.2e}"
+        if cell and not 1e-3 <= abs(cell) < 1e6
+        else f"{cell:.0f}"
+        if abs(cell) >= 100
+        else f"{cell:.3g}"
+    )
 
 
 def synchronise(device: torch.device | str) -> None:
@@ -89,8 +106,12 @@ def synchronise(device: torch.device | str) -> None:
         torch.cuda.synchronize(device)
 
 
-def in_turn(calls: Mapping[str, Callable[[], object]], repeats: int, device: torch.device | str = "cpu") -> dict[str, float]:
-    """Call each of ``calls`` once to warm up, then all in turn, ``repeats`` times; return the median seconds of each."""
+def in_turn(
+    calls: Mapping[str, Callable[[], object]], repeats: int, device: torch.device | str = "cpu"
+) -> dict[str, float]:
+    """Call each of ``calls`` once to warm up, then all in turn, ``repeats`` times; return the
+    median seconds of each.
+    """
     for call in calls.values():
         call()
     seconds: dict[str, list[float]] = {name: [] for name in calls}
@@ -113,7 +134,9 @@ def chosen(names: Sequence[str] | None, known: Sequence[str], kind: str) -> list
     """Return ``names``, or all ``known`` names if None; raise SpecError for an unknown name."""
     for name in names or []:
         if name not in known:
-            raise SpecError(f"no {kind} {name!r}{did_you_mean(name, known)}; legal: {', '.join(known)}")
+            raise SpecError(
+                f"no {kind} {name!r}{did_you_mean(name, known)}; legal: {', '.join(known)}"
+            )
     return list(names or known)
 
 

@@ -23,8 +23,8 @@ HEADER = ["run", "peak RSS, MiB", "s", "rounds"]
 class How:
     """Device and options of the runs, as in ``dynabro run``.
 
-    Compiling takes memory, and ``auto`` would not compile a short run. So it is requested, because a run of full length
-    compiles.
+    Compiling takes memory, and ``auto`` would not compile a short run. So it is requested, because
+    a run of full length compiles.
     """
 
     data_dir: Path | None = None
@@ -34,9 +34,14 @@ class How:
 
 
 def measure(task: str, budget: int, level: int, m: int, batch_size: int, how: How) -> str:
-    """Return the peak memory of a short run of ``task``, and of one round of DynaBRO at ``level`` on CIFAR-10's shape."""
+    """Return the peak memory of a short run of ``task``, and of one round of DynaBRO at ``level``
+    on CIFAR-10's shape.
+    """
     least = RunSpec(task="digits", method="sgd", budget=1)
-    rows = [_row("one round on digits", least, how), _row(f"{task}, momentum, budget {budget}", _short(task, budget), how)]
+    rows = [
+        _row("one round on digits", least, how),
+        _row(f"{task}, momentum, budget {budget}", _short(task, budget), how),
+    ]
     title = f"one round at level {level}, cnn-cifar, m = {m}, B = {batch_size}"
     if (data_directory(how.data_dir) / "cifar-10-batches-py").is_dir():
         rows.append(_row(title, one_round("cifar10", level, m, batch_size), how))
@@ -44,7 +49,9 @@ def measure(task: str, budget: int, level: int, m: int, batch_size: int, how: Ho
         with tempfile.TemporaryDirectory() as folder:
             write_noise(Path(folder) / "noise", batch_size)
             spec = one_round("image-folder:name=noise,like=cifar10", level, m, batch_size)
-            rows.append(_row(f"{title}, images of noise", spec, replace(how, data_dir=Path(folder))))
+            rows.append(
+                _row(f"{title}, images of noise", spec, replace(how, data_dir=Path(folder)))
+            )
     return f"compile={how.compile}\n{machine(how.device, how.threads)}\n\n{table(HEADER, rows)}"
 
 
@@ -53,8 +60,12 @@ def _short(task: str, budget: int) -> RunSpec:
 
 
 def one_round(task: str, level: int, m: int, batch_size: int) -> RunSpec:
-    """Return a run of DynaBRO with one round of ``level``: the seed draws this level, and the budget ends with the round."""
-    seed = next(seed for seed in range(2**16) if Streams(seed).generator("level", 0).geometric(0.5) == level)
+    """Return a run of DynaBRO with one round of ``level``: the seed draws this level, and the
+    budget ends with the round.
+    """
+    seed = next(
+        seed for seed in range(2**16) if Streams(seed).generator("level", 0).geometric(0.5) == level
+    )
     return RunSpec(
         task=task,
         model="cnn-cifar",
@@ -70,7 +81,9 @@ def one_round(task: str, level: int, m: int, batch_size: int) -> RunSpec:
 
 
 def write_noise(folder: Path, batch_size: int) -> None:
-    """Write a data set of noise in the shape of CIFAR-10: enough training images for a mini-batch, ten for testing."""
+    """Write a data set of noise in the shape of CIFAR-10: enough training images for a mini-batch,
+    ten for testing.
+    """
     from PIL import Image
 
     generator = np.random.Generator(np.random.PCG64(0))
@@ -85,7 +98,12 @@ def write_noise(folder: Path, batch_size: int) -> None:
 
 def _row(title: str, spec: RunSpec, how: How) -> list[object]:
     """Run ``spec`` in a new process; return its row."""
-    arguments = {"spec": spec, "data_dir": how.data_dir, "device": how.device, "compile": how.compile}
+    arguments = {
+        "spec": spec,
+        "data_dir": how.data_dir,
+        "device": how.device,
+        "compile": how.compile,
+    }
     try:
         with workers({"ours": (ours.whole_run, arguments)}, how.threads) as groups:
             worker = groups["ours"][0]

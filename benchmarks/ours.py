@@ -29,11 +29,14 @@ def rounds(
 ) -> Iterator[Block]:
     """Run ``spec`` and yield a block for each ``RoundsDone`` after the first two, which warm up.
 
-    Evaluations are not timed. On a CPU the phases are ``data`` and ``gradients``; the rest is attack, aggregation, step.
+    Evaluations are not timed. On a CPU the phases are ``data`` and ``gradients``; the rest is
+    attack, aggregation, step.
     """
     watch = Watch()
     watch.install()
-    stream = simulate(spec, data_dir=data_dir, device=device, threads=threads, compile=compile, force=force)
+    stream = simulate(
+        spec, data_dir=data_dir, device=device, threads=threads, compile=compile, force=force
+    )
     done = 0
     while True:
         watch.reset()
@@ -45,7 +48,12 @@ def rounds(
         total = time.perf_counter() - before
         done += 1
         if done > WARM_UP:
-            yield Block(len(event.rounds), total, watch.phases(total) if device == "cpu" else {}, watch.gradients)
+            yield Block(
+                len(event.rounds),
+                total,
+                watch.phases(total) if device == "cpu" else {},
+                watch.gradients,
+            )
 
 
 class Watch:
@@ -63,7 +71,9 @@ class Watch:
         batches, gradients = ImageProblem._batches, ImageProblem.sum_gradients
 
         @functools.wraps(batches)
-        def watched_batches(problem: Any, round_: int, computations: Sequence[int], workers: Any) -> Any:
+        def watched_batches(
+            problem: Any, round_: int, computations: Sequence[int], workers: Any
+        ) -> Any:
             before = time.perf_counter()
             inputs, labels = batches(problem, round_, computations, workers)
             self.data += time.perf_counter() - before
@@ -85,7 +95,9 @@ class Watch:
         self.gradients = 0
 
     def phases(self, total: float) -> dict[str, float]:
-        """Return the seconds of mini-batches, of gradients without them, and of the rest of ``total``."""
+        """Return the seconds of mini-batches, of gradients without them, and of the rest of
+        ``total``.
+        """
         return {"data": self.data, "gradients": self.both - self.data, "rest": total - self.both}
 
 

@@ -1,4 +1,6 @@
-"""Cost of a sweep besides its simulations: tiny runs by ``dynabro sweep``, and the same runs by ``simulate``."""
+"""Cost of a sweep besides its simulations: tiny runs by ``dynabro sweep``, and the same runs by
+``simulate``.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class Cost(NamedTuple):
 
 
 def measure(task: str, runs: int, budget: int, repeats: int) -> str:
-    """Make few and many runs in turn, with and without a sweep; the difference is the cost of a run without the start.
+    """Make few and many runs in turn, with and without a sweep; the difference is the cost of a run
+    without the start.
 
     Args:
         task: ``quadratic``, or any task with data that need no download.
@@ -45,14 +48,22 @@ def measure(task: str, runs: int, budget: int, repeats: int) -> str:
         few, many = (_sweep(Path(folder), task, budget, count) for count in (2, 2 + runs))
         for repeat in range(repeats):
             for name in found:
-                costs = [_time(name, sweep, Path(folder) / f"{name}-{repeat}.db") for sweep in (few, many)]
-                found[name].append(Cost(*((long - short) / runs for short, long in zip(*costs, strict=True))))
+                costs = [
+                    _time(name, sweep, Path(folder) / f"{name}-{repeat}.db")
+                    for sweep in (few, many)
+                ]
+                found[name].append(
+                    Cost(*((long - short) / runs for short, long in zip(*costs, strict=True)))
+                )
     found["overhead"] = [
         Cost(*(own - alone for own, alone in zip(*pair, strict=True)))
         for pair in zip(found["sweep"], found["simulate"], strict=True)
     ]
     rows = [
-        (f"{name}, {clock}", *(f"{1000 * value:.1f}" for value in spread([getattr(cost, clock) for cost in costs])))
+        (
+            f"{name}, {clock}",
+            *(f"{1000 * value:.1f}" for value in spread([getattr(cost, clock) for cost in costs])),
+        )
         for name, costs in found.items()
         for clock in Cost._fields
     ]
@@ -64,7 +75,8 @@ def _sweep(folder: Path, task: str, budget: int, runs: int) -> Path:
     """Write a sweep file with ``runs`` seeds of one small run."""
     path = folder / f"{runs}.yaml"
     path.write_text(
-        f"name: overhead-{runs}\nbase: {{task: {task}, method: sgd, attack: sf, budget: {budget}, eval_every: {budget}}}\n"
+        f"name: overhead-{runs}\nbase: {{task: {task}, method: sgd, attack: sf, budget: "
+        f"{budget}, eval_every: {budget}}}\n"
         f"seeds: 0..{runs - 1}\n"
     )
     return path
@@ -83,4 +95,7 @@ def _time(name: str, sweep: Path, database: Path) -> Cost:
     subprocess.run([sys.executable, *command[name]], check=True, stdout=subprocess.DEVNULL)
     wall, after = time.perf_counter() - began, os.times()
     database.unlink(missing_ok=True)
-    return Cost(wall, after.children_user + after.children_system - before.children_user - before.children_system)
+    return Cost(
+        wall,
+        after.children_user + after.children_system - before.children_user - before.children_system,
+    )

@@ -1,4 +1,6 @@
-"""The libraries that we are compared with: a check that they are installed, and their rules as functions of a matrix."""
+"""The libraries that we are compared with: a check that they are installed, and their rules as
+functions of a matrix.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,18 @@ TAU, C = 100.0, 2.0
 """ByzFL's defaults of centered and of static clipping."""
 
 Rule = Callable[[Tensor], Any]
-"""Function of the matrix [m, d]; a mixing function returns [m, d] or a list of rows, any other function [d]."""
+"""Function of the matrix [m, d]; a mixing function returns [m, d] or a list of rows, any other
+function [d].
+"""
 
 
 def need_byzfl() -> None:
     """Raise SpecError if ByzFL cannot be imported."""
     if importlib.util.find_spec("byzfl") is None:
-        raise SpecError("byzfl, which this benchmark compares with, is not installed. Try: pip install '.[bench]'")
+        raise SpecError(
+            "byzfl, which this benchmark compares with, is not installed. Try: pip install "
+            "'.[bench]'"
+        )
 
 
 def has_byzpy() -> bool:
@@ -29,10 +36,11 @@ def has_byzpy() -> bool:
 
 
 def byzfl_rule(name: str, f: int, *, mixed: bool) -> Rule | None:
-    """Return ByzFL's counterpart of our rule ``name``, after its NNM if ``mixed``; None without a counterpart.
+    """Return ByzFL's counterpart of our rule ``name``, after its NNM if ``mixed``; None without a
+    counterpart.
 
-    SMEA is left out: a product with the whole matrix for each subset takes minutes. The rule gets the [m, d] matrix, and so
-    does not have to stack a list, as it has to in ByzFL's training loop.
+    SMEA is left out: a product with the whole matrix for each subset takes minutes. The rule gets
+    the [m, d] matrix, and so does not have to stack a list, as it has to in ByzFL's training loop.
     """
     import byzfl
 
@@ -64,7 +72,8 @@ def byzfl_geometric_median(T: int, nu: float, f: int, *, mixed: bool) -> Rule:
 
 
 def byzpy_rule(name: str, f: int, *, mixed: bool) -> Rule | None:
-    """Return ByzPy's counterpart of our rule ``name``, after its NNM if ``mixed``; None without a counterpart.
+    """Return ByzPy's counterpart of our rule ``name``, after its NNM if ``mixed``; None without a
+    counterpart.
 
     The rule gets a list of rows, as ``aggregate`` requires.
     """
@@ -84,7 +93,11 @@ def byzpy_rule(name: str, f: int, *, mixed: bool) -> Rule | None:
     if name not in makers:
         return None
     aggregate = makers[name]().aggregate
-    return _behind(lambda matrix: aggregate(list(matrix)), None) if not mixed else lambda matrix: aggregate(mix(list(matrix)))
+    return (
+        _behind(lambda matrix: aggregate(list(matrix)), None)
+        if not mixed
+        else lambda matrix: aggregate(mix(list(matrix)))
+    )
 
 
 def _of_a_copy(rule: Rule) -> Rule:

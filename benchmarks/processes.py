@@ -1,8 +1,8 @@
 """Sides that run in separate processes, as their users run them, and take turns.
 
-A side is a generator of ``Block``: a few iterations, and their seconds. Its work before the first block is not timed. A process
-runs blocks on request. With ``go_on`` it stays busy after its timed block, so that in a sweep no process is timed while another
-is idle.
+A side is a generator of ``Block``: a few iterations, and their seconds. Its work before the first
+block is not timed. A process runs blocks on request. With ``go_on`` it stays busy after its timed
+block, so that in a sweep no process is timed while another is idle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from dynabro_cli.errors import DynabroError, RunError
 
 
 class Block(NamedTuple):
-    """Some iterations: their number, their seconds, the seconds of each phase, and the number of gradients."""
+    """Some iterations: their number, their seconds, the seconds of each phase, and the number of
+    gradients.
+    """
 
     iterations: int
     seconds: float
@@ -49,13 +51,17 @@ class Worker:
     def __init__(self, side: Side, arguments: Mapping[str, Any], threads: int | None) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, side, dict(arguments), threads), daemon=True)
+        self._process = context.Process(
+            target=_serve, args=(theirs, side, dict(arguments), threads), daemon=True
+        )
         with _threads_of_children(threads):
             self._process.start()
         theirs.close()
 
     def result(self) -> Block:
-        """Wait for a block: the first, which warms up, or the one that was started; raise what the side raised instead."""
+        """Wait for a block: the first, which warms up, or the one that was started; raise what the
+        side raised instead.
+        """
         block: Block = self._receive()
         return block
 
@@ -85,7 +91,9 @@ class Worker:
             kind, value = self._pipe.recv()
         except EOFError:
             self._process.join()
-            raise RunError(f"a benchmark's process has ended with exit code {self._process.exitcode}") from None
+            raise RunError(
+                f"a benchmark's process has ended with exit code {self._process.exitcode}"
+            ) from None
         if kind == "error":
             raise value
         return value
@@ -95,8 +103,12 @@ Groups = dict[str, list[Worker]]
 
 
 @contextlib.contextmanager
-def workers(sides: Mapping[str, tuple[Side, Mapping[str, Any]]], threads: int | None, count: int = 1) -> Iterator[Groups]:
-    """Start ``count`` warm processes of each side, by its name; end them when the context is left."""
+def workers(
+    sides: Mapping[str, tuple[Side, Mapping[str, Any]]], threads: int | None, count: int = 1
+) -> Iterator[Groups]:
+    """Start ``count`` warm processes of each side, by its name; end them when the context is
+    left.
+    """
     groups: Groups = {}
     try:
         for name, (side, arguments) in sides.items():
@@ -112,7 +124,9 @@ def workers(sides: Mapping[str, tuple[Side, Mapping[str, Any]]], threads: int | 
 
 
 def take_turns(groups: Mapping[str, Sequence[Worker]], turns: int) -> dict[str, list[list[Block]]]:
-    """Run the groups in turn, the processes of one group together; return, by group, the blocks of each turn."""
+    """Run the groups in turn, the processes of one group together; return, by group, the blocks of
+    each turn.
+    """
     blocks: dict[str, list[list[Block]]] = {name: [] for name in groups}
     for _ in range(turns):
         for name, group in groups.items():
@@ -126,7 +140,9 @@ def take_turns(groups: Mapping[str, Sequence[Worker]], turns: int) -> dict[str, 
 
 @contextlib.contextmanager
 def _threads_of_children(threads: int | None) -> Iterator[None]:
-    """Make processes that start within the context use ``threads`` threads from the start; OpenMP reads the number once."""
+    """Make processes that start within the context use ``threads`` threads from the start; OpenMP
+    reads the number once.
+    """
     before = os.environ.get("OMP_NUM_THREADS")
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)
@@ -140,7 +156,9 @@ def _threads_of_children(threads: int | None) -> Iterator[None]:
 
 
 def _serve(pipe: Connection, side: Side, arguments: dict[str, Any], threads: int | None) -> None:
-    """Serve in a process: prepare the side, then run blocks on request, until the parent says so or is gone."""
+    """Serve in a process: prepare the side, then run blocks on request, until the parent says so or
+    is gone.
+    """
     import torch
 
     if threads is not None:
@@ -166,10 +184,13 @@ def _serve(pipe: Connection, side: Side, arguments: dict[str, Any], threads: int
 def peak_memory() -> int:
     """Return the peak memory of this process in bytes.
 
-    ``ru_maxrss`` is inherited from the parent on Linux, so the process's own high-water mark is read if the system has it.
+    ``ru_maxrss`` is inherited from the parent on Linux, so the process's own high-water mark is
+    read if the system has it.
     """
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )

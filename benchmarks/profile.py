@@ -39,7 +39,9 @@ class How:
 
 
 class Stopwatch:
-    """The time spent in each of several functions, without the time of the other functions that it calls."""
+    """The time spent in each of several functions, without the time of the other functions that it
+    calls.
+    """
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PARTS, 0.0)
@@ -94,7 +96,10 @@ def measure(tasks: list[str], how: How) -> str:
     for task in tasks:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(_row(task, how, Path(folder)))
-    return f"compile={how.compile}, shares of the time of a run\n{machine('cpu', how.threads)}\n\n{table(HEADER, rows)}"
+    return (
+        f"compile={how.compile}, shares of the time of a "
+        f"run\n{machine('cpu', how.threads)}\n\n{table(HEADER, rows)}"
+    )
 
 
 def _row(task: str, how: How, folder: Path) -> list[object]:
@@ -102,7 +107,10 @@ def _row(task: str, how: How, folder: Path) -> list[object]:
     title = f"{task}, {spec.method or 'default'}"
     if task == "cifar10" and not (data_directory(how.data_dir) / "cifar-10-batches-py").is_dir():
         write_noise(folder / "noise", spec.batch_size or 64)
-        spec, how = replace(spec, task="image-folder:name=noise,like=cifar10", model="cnn-cifar"), replace(how, data_dir=folder)
+        spec, how = (
+            replace(spec, task="image-folder:name=noise,like=cifar10", model="cnn-cifar"),
+            replace(how, data_dir=folder),
+        )
         title += ", images of noise"
     arguments = {"spec": spec, "how": how, "database": str(folder / "runs.db")}
     try:
@@ -118,24 +126,37 @@ def _row(task: str, how: How, folder: Path) -> list[object]:
 def spec_of(task: str) -> RunSpec:
     """Return the run that is timed: digits' default run, otherwise worker momentum under sign flip.
 
-    ``small`` has a small network on digits. A round on CIFAR-10 takes seconds, so evaluations come after every second round, on
-    few images.
+    ``small`` has a small network on digits. A round on CIFAR-10 takes seconds, so evaluations come
+    after every second round, on few images.
     """
     if task == "digits":
         return RunSpec()
     spec = RunSpec(task=task, method="momentum:beta=0.9", attack="sf", aggregator="cwtm")
     if task == "small":
         return replace(spec, task="digits", model="mlp", workers=17, byzantine=8)
-    return replace(spec, workers=25, byzantine=11, batch_size=64, budget=8000, eval_every=2) if task == "cifar10" else spec
+    return (
+        replace(spec, workers=25, byzantine=11, batch_size=64, budget=8000, eval_every=2)
+        if task == "cifar10"
+        else spec
+    )
 
 
 def whole(spec: RunSpec, how: How, database: str) -> Any:
-    """Make a run with a recorder until its rounds are done; yield one block of all batches except the first, which warms up."""
+    """Make a run with a recorder until its rounds are done; yield one block of all batches except
+    the first, which warms up.
+    """
     watch = Stopwatch()
     watch.install()
     recorder = Recorder(open_for_writing(database))
     done, begin = 0, 0.0
-    for event in simulate(spec, data_dir=how.data_dir, device="cpu", threads=how.threads, compile=how.compile, force=True):
+    for event in simulate(
+        spec,
+        data_dir=how.data_dir,
+        device="cpu",
+        threads=how.threads,
+        compile=how.compile,
+        force=True,
+    ):
         recorder.record(event)
         if not isinstance(event, RoundsDone):
             continue
@@ -146,5 +167,6 @@ def whole(spec: RunSpec, how: How, database: str) -> Any:
             begin = time.perf_counter()
         if done >= how.rounds:
             break
-    recorder.interrupted()  # stores the rounds since its last commit, so that their time counts even if they are few
+    # stores the rounds since its last commit, so that their time counts even if they are few
+    recorder.interrupted()
     yield Block(done, time.perf_counter() - begin, watch.seconds)

@@ -1,4 +1,6 @@
-"""A whole run, evaluations included: the cost of writing it to the database, and of its evaluations."""
+"""A whole run, evaluations included: the cost of writing it to the database, and of its
+evaluations.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,21 @@ from dynabro_cli.store.recorder import Recorder
 
 
 class Times(NamedTuple):
-    """Seconds from the first event to the last, and the seconds in the recorder and in evaluations."""
+    """Seconds from the first event to the last, and the seconds in the recorder and in
+    evaluations.
+    """
 
     total: float
     recorder: float
     evaluations: float
 
 
-def measure(spec: RunSpec, repeats: int, data_dir: Path | None, device: str, threads: int | None) -> str:
-    """Run ``spec`` with and without a recorder, in turn; return the medians, their ratio, and the shares of a run."""
+def measure(
+    spec: RunSpec, repeats: int, data_dir: Path | None, device: str, threads: int | None
+) -> str:
+    """Run ``spec`` with and without a recorder, in turn; return the medians, their ratio, and the
+    shares of a run.
+    """
     times: dict[bool, list[Times]] = {False: [], True: []}
     with tempfile.TemporaryDirectory() as folder:
         for repeat in range(repeats):
@@ -42,8 +50,16 @@ def measure(spec: RunSpec, repeats: int, data_dir: Path | None, device: str, thr
     return f"{machine(device, threads)}\n\n{table(header, [row])}"
 
 
-def _time(spec: RunSpec, recorder: Recorder | None, data_dir: Path | None, device: str, threads: int | None) -> Times:
-    """Run ``spec`` once; the time between an event and a following ``Evaluated`` is the evaluation's time."""
+def _time(
+    spec: RunSpec,
+    recorder: Recorder | None,
+    data_dir: Path | None,
+    device: str,
+    threads: int | None,
+) -> Times:
+    """Run ``spec`` once; the time between an event and a following ``Evaluated`` is the
+    evaluation's time.
+    """
     writing = evaluating = 0.0
     begin = last = time.perf_counter()
     for event in simulate(spec, data_dir=data_dir, device=device, threads=threads):

@@ -23,7 +23,9 @@ RUNS = (
     ("digits", "cnn-cifar", "momentum:beta=0.9", "cwmed", "ipm", 6),
     ("mnist", "cnn-mnist", "momentum:beta=0.9", "cwtm", "sf", 40),
 )
-"""Task, model, method, pre-aggregators and rule, attack, and budget; mnist is left out without a folder of data sets."""
+"""Task, model, method, pre-aggregators and rule, attack, and budget; mnist is left out without a
+folder of data sets.
+"""
 SMALL_COMMON = {"workers": 17, "byzantine": 8, "switching": "periodic:K=5"}
 SMALL = (
     ("digits", "mlp", "momentum:beta=0.9", "cwtm", "sf", 1000),
@@ -48,13 +50,20 @@ for event in stream:
     digest.update(repr({name: fields[name] for name in fields if fields[name] not in (None, ())}).encode())
 import dynabro_cli
 print(json.dumps([digest.hexdigest(), time.process_time() - before, dynabro_cli.__file__]))
-"""
+"""  # noqa: E501
 
 
 def measure(
-    other: Path, repeats: int, threads: int, compile_: str, data_dir: Path | None, small: bool = False
+    other: Path,
+    repeats: int,
+    threads: int,
+    compile_: str,
+    data_dir: Path | None,
+    small: bool = False,
 ) -> tuple[str, bool]:
-    """Run each spec here and there in turn; return a table with the least times, and True if all numbers are the same."""
+    """Run each spec here and there in turn; return a table with the least times, and True if all
+    numbers are the same.
+    """
     here, there = Path(__file__).parents[1], other.resolve()
     if not (there / "dynabro_cli").is_dir():
         raise SpecError(f"{other}: has no folder dynabro_cli. Try: git worktree add FOLDER COMMIT")
@@ -63,8 +72,17 @@ def measure(
         if task == "mnist" and data_dir is None:
             continue
         *stages, rule = chain.split("+")
-        fields = (SMALL_COMMON if small else COMMON) | {"task": task, "method": method, "attack": attack, "aggregator": rule}
-        fields |= {"pre_aggregators": "+".join(stages) or "none", "budget": budget, "eval_every": budget}
+        fields = (SMALL_COMMON if small else COMMON) | {
+            "task": task,
+            "method": method,
+            "attack": attack,
+            "aggregator": rule,
+        }
+        fields |= {
+            "pre_aggregators": "+".join(stages) or "none",
+            "budget": budget,
+            "eval_every": budget,
+        }
         fields |= {"model": model} if model else {}
         found: dict[Path, list[tuple[str, float]]] = {here: [], there: []}
         for _ in range(repeats):
@@ -77,13 +95,19 @@ def measure(
     return f"{machine()}\n\n{table(HEADER, rows)}", all(row[1] == "yes" for row in rows)
 
 
-def _run(checkout: Path, fields: dict[str, Any], data_dir: Path | None, threads: int, compile_: str) -> tuple[str, float]:
-    """Return the digest of a run's events and the CPU time of its rounds, in a process with a checkout's code."""
+def _run(
+    checkout: Path, fields: dict[str, Any], data_dir: Path | None, threads: int, compile_: str
+) -> tuple[str, float]:
+    """Return the digest of a run's events and the CPU time of its rounds, in a process with a
+    checkout's code.
+    """
     place = str(data_dir.resolve() if data_dir else "")
     command = [sys.executable, "-c", PROGRAM, json.dumps(fields), place, str(threads), compile_]
     ended = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
     if ended.returncode:
-        raise SpecError(f"{checkout}: a run failed: {(ended.stderr.strip().splitlines() or ['?'])[-1]}")
+        raise SpecError(
+            f"{checkout}: a run failed: {(ended.stderr.strip().splitlines() or ['?'])[-1]}"
+        )
     digest, seconds, file = json.loads(ended.stdout.splitlines()[-1])
     if Path(file).parents[1] != checkout:
         raise SpecError(f"{checkout}: the code of {file} was loaded instead")

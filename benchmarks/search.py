@@ -1,4 +1,6 @@
-"""Time that Optuna needs per trial: proposals with few and many stored trials, by the model (TPE) and at random."""
+"""Time that Optuna needs per trial: proposals with few and many stored trials, by the model (TPE)
+and at random.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ AROUND = 20
 
 
 def measure(search: str, most: int, repeats: int) -> str:
-    """Make trials of a search whose values are a formula, with rows in a database; return the processor time without them.
+    """Make trials of a search whose values are a formula, with rows in a database; return the
+    processor time without them.
 
     Args:
         search: The name of a search.
@@ -29,9 +32,15 @@ def measure(search: str, most: int, repeats: int) -> str:
         repeats: The number of measurements of each sampler, in turn.
     """
     samplers = ("random", "tpe")
-    found = {sampler: [_measured(search, sampler, most) for _ in range(repeats)] for sampler in samplers}
+    found = {
+        sampler: [_measured(search, sampler, most) for _ in range(repeats)] for sampler in samplers
+    }
     rows = []
-    words = (f"ms a trial, the first {AROUND}", f"ms a trial, the last {AROUND} of {most}", "s to rebuild the study")
+    words = (
+        f"ms a trial, the first {AROUND}",
+        f"ms a trial, the last {AROUND} of {most}",
+        "s to rebuild the study",
+    )
     for place, what in enumerate(words):
         values = [statistics.median(one[place] for one in found[sampler]) for sampler in samplers]
         rows.append([what, *(f"{value:.3g}" for value in values), f"{values[1] / values[0]:.2f}"])
@@ -39,7 +48,9 @@ def measure(search: str, most: int, repeats: int) -> str:
 
 
 def _measured(name: str, sampler: str, most: int) -> tuple[float, float, float]:
-    """Return processor time: ms per trial at the beginning and at the end, and seconds to rebuild the study of all trials."""
+    """Return processor time: ms per trial at the beginning and at the end, and seconds to rebuild
+    the study of all trials.
+    """
     search = set_values(load_search(name), [f"sampler={sampler}", f"trials={most}"])
     (label, fixed), *_ = search.points()
     with TemporaryDirectory() as folder:
@@ -69,4 +80,8 @@ def _measured(name: str, sampler: str, most: int) -> tuple[float, float, float]:
 
 def _value(parameters: dict[str, object]) -> float:
     """Return a value with an optimum, for a model to find."""
-    return sum(abs(math.log(number) - 1) for number in parameters.values() if isinstance(number, int | float))
+    return sum(
+        abs(math.log(number) - 1)
+        for number in parameters.values()
+        if isinstance(number, int | float)
+    )

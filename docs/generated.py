@@ -1,4 +1,5 @@
-"""Write the pages of docs/ that are generated: ``columns.md`` of the tables, ``components.md`` of the registries.
+"""Write the pages of docs/ that are generated: ``columns.md`` of the tables, ``components.md`` of
+the registries.
 
 Run it from the repository's root after a change of either: ``python docs/generated.py``.
 """
@@ -29,9 +30,20 @@ def columns() -> str:
     for table in metadata.tables.values():
         lines += ["", f"## {table.name}", "", *_wrapped(f"`{table.name}`: {table.comment}."), ""]
         lines += ["| column | type | meaning |", "| --- | --- | --- |"]
-        lines += [f"| `{column.name}` | {_kind(column.type)} | {column.comment} |" for column in table.columns]
+        lines += [
+            f"| `{column.name}` | {_kind(column.type)} | {column.comment} |"
+            for column in table.columns
+        ]
     for view, meaning in VIEWS.items():
-        lines += ["", f"## {view}", "", *_wrapped(f"`{view}`, a view: {meaning}."), "", "| column | meaning |", "| --- | --- |"]
+        lines += [
+            "",
+            f"## {view}",
+            "",
+            *_wrapped(f"`{view}`, a view: {meaning}."),
+            "",
+            "| column | meaning |",
+            "| --- | --- |",
+        ]
         shared = [name for name in fields() if name != "seed"] if view == "final_accuracy" else []
         lines += [f"| `{name}` | as in `runs` |" for name in shared]
         lines += [f"| `{column}` | {about} |" for column, about in OF_VIEWS[view].items()]
@@ -39,16 +51,27 @@ def columns() -> str:
 
 
 def components() -> str:
-    """Return the page that lists every component, with one line and its reference, and the names of other libraries."""
-    lines = ["# Components", "", "Generated from the registries. `dynabro show KIND/NAME` has definitions and parameters."]
+    """Return the page that lists every component, with one line and its reference, and the names of
+    other libraries.
+    """
+    lines = [
+        "# Components",
+        "",
+        "Generated from the registries. `dynabro show KIND/NAME` has definitions and parameters.",
+    ]
     for kind, registry in REGISTRIES.items():
         lines += ["", f"## {kind}", ""]
         for name, entry in registry.entries().items():
-            lines += _wrapped(_markdown(f"- `{name}`: {entry.summary} Reference: {_sentence(entry.reference)}"), "  ")
+            lines += _wrapped(
+                _markdown(f"- `{name}`: {entry.summary} Reference: {_sentence(entry.reference)}"),
+                "  ",
+            )
     lines += ["", "## Names of other libraries", ""]
     lines += _wrapped(
-        "Names of ByzFL, Blades and ByzPy can be typed, too, in any spelling: `TrMean`, `tr_mean`, `tr-mean`. A name means the "
-        "algorithm as it is defined here. A star marks definitions that differ. `dynabro show NAME` says how, and what to type "
+        "Names of ByzFL, Blades and ByzPy can be typed, too, in any spelling: `TrMean`, "
+        "`tr_mean`, `tr-mean`. A name means the "
+        "algorithm as it is defined here. A star marks definitions that differ. `dynabro show "
+        "NAME` says how, and what to type "
         "for the other definition."
     )
     for kind, rows in ALIASES.items():
@@ -69,8 +92,16 @@ def component(kind: str, entry: Entry[Any]) -> str:
         lines += ["| parameter | default | legal | meaning |", "| --- | --- | --- | --- |"]
     for info in entry.infos:
         default = "required" if info.required else format_value(info.default)
-        lines.append(f"| `{info.key}` | {default} | {_markdown(info.legal)} | {_markdown(info.limits['help'])} |")
-    lines += ["", f"**Reference:** {_markdown(_sentence(entry.reference))}", "", f"**Source:** `dynabro_cli/{kind}/{source}`"]
+        lines.append(
+            f"| `{info.key}` | {default} | {_markdown(info.legal)} | "
+            f"{_markdown(info.limits['help'])} |"
+        )
+    lines += [
+        "",
+        f"**Reference:** {_markdown(_sentence(entry.reference))}",
+        "",
+        f"**Source:** `dynabro_cli/{kind}/{source}`",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -92,7 +123,9 @@ def _markdown(text: str) -> str:
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 if __name__ == "__main__":

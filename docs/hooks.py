@@ -1,6 +1,8 @@
-"""Hooks of mkdocs: build the site of README.md, docs/, the tutorial, the other documents, and a page for each component.
+"""Hooks of mkdocs: build the site of README.md, docs/, the tutorial, the other documents, and a
+page for each component.
 
-Links in the documents are relative to the repository, as a forge needs them; here they become links of the site.
+Links in the documents are relative to the repository, as a forge needs them; here they become links
+of the site.
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from mkdocs.structure.pages import Page
 from dynabro_cli.experiment.resolve import REGISTRIES
 
 ROOT = Path(__file__).parents[1]
-OTHERS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "plots/README.md", "sweeps/README.md", "benchmarks/README.md")
+OTHERS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "plots/README.md",
+    "sweeps/README.md",
+    "benchmarks/README.md",
+)
 """Documents outside docs/ that become pages."""
 TUTORIAL = ROOT / "docs" / "tutorial.ipynb"
 """A notebook without outputs, which becomes the page tutorial.md."""
@@ -30,7 +39,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the other documents, the files that they link to, and the pages of the components."""
     generated = runpy.run_path(str(ROOT / "docs" / "generated.py"))
     for name in OTHERS:
-        files.append(File.generated(config, _place(name), content=(ROOT / name).read_text(encoding="utf-8")))
+        files.append(
+            File.generated(config, _place(name), content=(ROOT / name).read_text(encoding="utf-8"))
+        )
     for name in sorted({target for page in _documents() for target in _targets(page)}):
         files.append(File.generated(config, _place(name), abs_src_path=str(ROOT / name)))
     files.append(File.generated(config, "tutorial.md", content=_notebook(TUTORIAL)))
@@ -42,7 +53,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Turn links of the repository into links of the site; link the list of components to their pages."""
+    """Turn links of the repository into links of the site; link the list of components to their
+    pages.
+    """
     if page.file.src_uri == "components.md":
         return re.sub(r"^(## (\w+)$|- `([\w-]+)`)", _Linked(), markdown, flags=re.MULTILINE)
     if page.file.src_uri.startswith("components/"):
@@ -68,7 +81,10 @@ def _notebook(path: Path) -> str:
     """Return the cells of a notebook as markdown."""
     fences = {"markdown": "{}", "code": "```python\n{}\n```"}
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return "\n\n".join(fences[cell["cell_type"]].format("".join(cell["source"])) for cell in cells) + "\n"
+    return (
+        "\n\n".join(fences[cell["cell_type"]].format("".join(cell["source"])) for cell in cells)
+        + "\n"
+    )
 
 
 def _documents() -> list[str]:
@@ -78,8 +94,15 @@ def _documents() -> list[str]:
 def _targets(document: str) -> list[str]:
     """Return the files outside docs/ that a document links to and that are not pages."""
     found = LINK.findall((ROOT / document).read_text(encoding="utf-8"))
-    names = [posixpath.normpath(posixpath.join(posixpath.dirname(document), target)) for target, _ in found]
-    return [name for name in names if name not in OTHERS and not name.startswith("docs/") and (ROOT / name).is_file()]
+    names = [
+        posixpath.normpath(posixpath.join(posixpath.dirname(document), target))
+        for target, _ in found
+    ]
+    return [
+        name
+        for name in names
+        if name not in OTHERS and not name.startswith("docs/") and (ROOT / name).is_file()
+    ]
 
 
 def _place(name: str) -> str:

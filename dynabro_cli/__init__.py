@@ -1,10 +1,12 @@
-"""dynabro: experiments in Byzantine-robust learning, with Byzantine workers that change identity during training.
+"""dynabro: experiments in Byzantine-robust learning, with Byzantine workers that change identity
+during training.
 
-For notebooks: ``from dynabro_cli import run, sweep, load, simulate, RunSpec, make_aggregator, make_attack,
-make_pre_aggregator, make_switching, make_task, load_plugin``.
+For notebooks: ``from dynabro_cli import run, sweep, load, simulate, RunSpec, make_aggregator,
+make_attack, make_pre_aggregator, make_switching, make_task, load_plugin``.
 """
 
-import importlib  # and no more: ``python -m dynabro_cli`` would still import files of the working folder here
+# and no more: ``python -m dynabro_cli`` would still import files of the working folder here
+import importlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

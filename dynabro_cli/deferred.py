@@ -1,8 +1,10 @@
-"""Modules such as NumPy that are imported at their first use, and values made from them equally late.
+"""Modules such as NumPy that are imported at their first use, and values made from them equally
+late.
 
-``from dynabro_cli.deferred import np`` at the head of a module replaces ``import numpy as np`` in modules that describe a run
-before it is computed. The name stands for the module itself: the first access to an attribute, or the first ``import numpy``
-anywhere, loads NumPy into the same object. Once loaded, it does not differ from the module of a plain ``import numpy``.
+``from dynabro_cli.deferred import np`` at the head of a module replaces ``import numpy as np`` in
+modules that describe a run before it is computed. The name stands for the module itself: the first
+access to an attribute, or the first ``import numpy`` anywhere, loads NumPy into the same object.
+Once loaded, it does not differ from the module of a plain ``import numpy``.
 """
 
 from __future__ import annotations
@@ -47,11 +49,19 @@ class _Finder(MetaPathFinder):
         self._module = module
         self.waiting: list[Callable[[], object]] = []
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the result of the other finders, with a loader that uses the object; None for any other module."""
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the result of the other finders, with a loader that uses the object; None for any
+        other module.
+        """
         if fullname != self._module.__name__:
             return None
-        found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        found = (
+            finder.find_spec(fullname, path, target)
+            for finder in sys.meta_path
+            if finder is not self
+        )
         spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, self._module, self)
@@ -65,9 +75,15 @@ class _Loader(Loader):
         self._real, self._module, self._finder = real, module, finder
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the object, with the attributes that the import system reads before the module is loaded."""
-        known = zip(OF_THE_IMPORT, (spec.submodule_search_locations, spec.origin, spec.cached), strict=True)
-        self._module.__dict__.update({name: value for name, value in known if value is not None} | {"__spec__": spec})
+        """Return the object, with the attributes that the import system reads before the module is
+        loaded.
+        """
+        known = zip(
+            OF_THE_IMPORT, (spec.submodule_search_locations, spec.origin, spec.cached), strict=True
+        )
+        self._module.__dict__.update(
+            {name: value for name, value in known if value is not None} | {"__spec__": spec}
+        )
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
@@ -84,7 +100,9 @@ class _Loader(Loader):
 
 
 def deferred(name: str) -> ModuleType:
-    """Return the module ``name``; if it is not loaded yet, an object that becomes the module at its first use."""
+    """Return the module ``name``; if it is not loaded yet, an object that becomes the module at its
+    first use.
+    """
     if name in sys.modules:
         return sys.modules[name]
     for finder in sys.meta_path:
@@ -96,7 +114,9 @@ def deferred(name: str) -> ModuleType:
 
 
 def when_loaded(module: ModuleType, action: Callable[[], object]) -> None:
-    """Call ``action`` as soon as ``module``, from ``deferred``, is loaded; at once if it is already loaded."""
+    """Call ``action`` as soon as ``module``, from ``deferred``, is loaded; at once if it is already
+    loaded.
+    """
     for finder in sys.meta_path:
         if isinstance(finder, _Finder) and finder._module is module:
             finder.waiting.append(action)

@@ -13,7 +13,9 @@ T = TypeVar("T")
 
 
 class DynabroError(Exception):
-    """Root of all errors raised on purpose; the command line prints the text without a traceback."""
+    """Root of all errors raised on purpose; the command line prints the text without a
+    traceback.
+    """
 
     exit_code = 70
 
@@ -45,7 +47,9 @@ class Problems:
         self.lines = list(lines)
 
     def attempt(self, step: Callable[..., T], *arguments: Any) -> T | None:
-        """Return the result of ``step``; if it raises SpecError, keep its problems and return None."""
+        """Return the result of ``step``; if it raises SpecError, keep its problems and return
+        None.
+        """
         try:
             return step(*arguments)
         except SpecError as error:
@@ -82,7 +86,9 @@ class EmptyDatabaseError(DatabaseError):
 
 
 class LostDatabaseError(DatabaseError):
-    """The database was removed, replaced or emptied while it was written, or a run in progress was removed from it."""
+    """The database was removed, replaced or emptied while it was written, or a run in progress was
+    removed from it.
+    """
 
 
 class NotFoundError(DynabroError):
@@ -138,7 +144,9 @@ class LostRunError(RunHeldError):
 
 
 class DisconnectedError(DynabroError):
-    """The database's server closed the connection, or accepts no connection at present; stored results are intact."""
+    """The database's server closed the connection, or accepts no connection at present; stored
+    results are intact.
+    """
 
     exit_code = 75
 
@@ -160,13 +168,17 @@ class InterruptedRunError(DynabroError):
 
 
 class PreemptedError(DynabroError):
-    """SIGTERM or the like arrived, for example from a cluster that needs its machine; the same command resumes later."""
+    """SIGTERM or the like arrived, for example from a cluster that needs its machine; the same
+    command resumes later.
+    """
 
     exit_code = 75
 
 
 class OutageWarning(UserWarning):
-    """Warning that the command waits for a database's server, or that the server is back; the command line prints it."""
+    """Warning that the command waits for a database's server, or that the server is back; the
+    command line prints it.
+    """
 
 
 def first_line(text: object) -> str:
@@ -175,7 +187,9 @@ def first_line(text: object) -> str:
 
 
 def last_line(text: object) -> str:
-    """Return the last line of a message, such as the exception of a traceback; empty if the message is empty."""
+    """Return the last line of a message, such as the exception of a traceback; empty if the message
+    is empty.
+    """
     return str(text).strip().rpartition("\n")[2].strip()
 
 
@@ -185,7 +199,9 @@ def many(number: int, what: str) -> str:
 
 
 def did_you_mean(got: str, legal: Iterable[str], text: Callable[[str], str] = str) -> str:
-    """Return `` (did you mean 'x'?)``, x the ``text`` of the one of ``legal`` that is close to ``got``; "" if none is close."""
+    """Return `` (did you mean 'x'?)``, x the ``text`` of the one of ``legal`` that is close to
+    ``got``; "" if none is close.
+    """
     names = {name.lower(): name for name in legal}
     close = difflib.get_close_matches(got.lower(), names, n=1, cutoff=0.6)
     return f" (did you mean {text(names[close[0]])!r}?)" if close else ""

@@ -1,7 +1,7 @@
 """Events of a simulation: plain data, without torch, for a pipe or a network.
 
-``simulate`` yields ``Started``, then ``RoundsDone`` and ``Evaluated`` in turn, and finally ``Finished`` or ``Diverged``. On
-request, ``Checkpointed`` and ``Weights`` come in between.
+``simulate`` yields ``Started``, then ``RoundsDone`` and ``Evaluated`` in turn, and finally
+``Finished`` or ``Diverged``. On request, ``Checkpointed`` and ``Weights`` come in between.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ SaveAt = Literal["never", "end", "evaluations"]
 
 @dataclass(frozen=True)
 class Round:
-    """One server update. ``budget`` is the number of gradient computations per worker, up to and including this round.
+    """One server update. ``budget`` is the number of gradient computations per worker, up to and
+    including this round.
 
-    ``acceptance`` is the acceptance ratio of the Byzantine messages, if it is measured in the round.
+    ``acceptance`` is the acceptance ratio of the Byzantine messages, if it is measured in the
+    round.
     """
 
     round: int
@@ -36,7 +38,9 @@ class Round:
 
 @dataclass(frozen=True)
 class Identity:
-    """Byzantine workers from ``tick`` on, by numbers from 1 to m, until the next event of this kind."""
+    """Byzantine workers from ``tick`` on, by numbers from 1 to m, until the next event of this
+    kind.
+    """
 
     tick: int
     byzantine: tuple[int, ...]
@@ -44,9 +48,11 @@ class Identity:
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts over a run so far. ``switches`` counts the clock ticks at which the Byzantine set changed.
+    """Counts over a run so far. ``switches`` counts the clock ticks at which the Byzantine set
+    changed.
 
-    ``squared_gradients`` is the sum of |grad f(x_t)|^2 over the rounds of an objective; None if f is not known.
+    ``squared_gradients`` is the sum of |grad f(x_t)|^2 over the rounds of an objective; None if f
+    is not known.
     """
 
     rounds: int
@@ -58,12 +64,14 @@ class Totals:
 
 @dataclass(frozen=True)
 class Started:
-    """The run is set up: ``record`` has its values in ``runs`` and ``environments`` that are known from the start.
+    """The run is set up: ``record`` has its values in ``runs`` and ``environments`` that are known
+    from the start.
 
-    ``resumed`` are the totals of the checkpoint from which the run resumes; None if it starts from the beginning. ``labels``
-    has (worker, label, count) for every label of a worker's training samples; empty if every worker has all samples. ``unused``
-    is the reason why a given checkpoint is not used; None if it is used, or no checkpoint was given. ``notes`` are lines about
-    the data and the way of computing that the user should see once.
+    ``resumed`` are the totals of the checkpoint from which the run resumes; None if it starts from
+    the beginning. ``labels`` has (worker, label, count) for every label of a worker's training
+    samples; empty if every worker has all samples. ``unused`` is the reason why a given checkpoint
+    is not used; None if it is used, or no checkpoint was given. ``notes`` are lines about the data
+    and the way of computing that the user should see once.
     """
 
     run_key: str
@@ -76,10 +84,11 @@ class Started:
 
 @dataclass(frozen=True)
 class RoundsDone:
-    """Rounds completed since the last event of this kind, in order; ``totals`` count from the start.
+    """Rounds completed since the last event of this kind, in order; ``totals`` count from the
+    start.
 
-    ``identities`` has the changes of the Byzantine set in these rounds, including the first set, if the seed does not determine
-    the strategy's schedule.
+    ``identities`` has the changes of the Byzantine set in these rounds, including the first set, if
+    the seed does not determine the strategy's schedule.
     """
 
     rounds: tuple[Round, ...]
@@ -89,10 +98,12 @@ class RoundsDone:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The model x_t after ``round`` rounds. ``samples`` is budget x batch size x workers, the paper's x-axis.
+    """The model x_t after ``round`` rounds. ``samples`` is budget x batch size x workers, the
+    paper's x-axis.
 
-    ``x`` is the model, with nine digits, if it has few enough numbers to draw its path; else None. The validation numbers are
-    measured on held-out samples; None without held-out samples. ``metrics`` has numbers of plugins by name.
+    ``x`` is the model, with nine digits, if it has few enough numbers to draw its path; else None.
+    The validation numbers are measured on held-out samples; None without held-out samples.
+    ``metrics`` has numbers of plugins by name.
     """
 
     round: int
@@ -110,7 +121,9 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Checkpointed:
-    """Everything that the run needs to resume, written by ``simulation.checkpoint``; ``totals`` count from the start."""
+    """Everything that the run needs to resume, written by ``simulation.checkpoint``; ``totals``
+    count from the start.
+    """
 
     totals: Totals
     data: bytes
@@ -118,9 +131,11 @@ class Checkpointed:
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of the model after ``round`` rounds, on request: ``data`` is a whole safetensors file.
+    """The weights of the model after ``round`` rounds, on request: ``data`` is a whole safetensors
+    file.
 
-    ``final`` is True for the model with which the run ends; this event comes directly before ``Finished`` or ``Diverged``.
+    ``final`` is True for the model with which the run ends; this event comes directly before
+    ``Finished`` or ``Diverged``.
     """
 
     run_key: str
@@ -131,7 +146,8 @@ class Weights:
 
 @dataclass(frozen=True)
 class Diverged:
-    """NaN or Inf appeared in the model or its update at ``round``: a result, and the end of the run.
+    """NaN or Inf appeared in the model or its update at ``round``: a result, and the end of the
+    run.
 
     The numbers are of the current model; argmax over NaN is class 0. For ``how`` see ``Finished``.
     """
@@ -148,7 +164,8 @@ class Diverged:
 class Finished:
     """The budget is spent. The numbers are from the last evaluation: on the test set, or f(x) - f*.
 
-    ``how`` has the entries of the record's ``versions`` that have changed since ``Started``, such as the CUDA graphs in use.
+    ``how`` has the entries of the record's ``versions`` that have changed since ``Started``, such
+    as the CUDA graphs in use.
     """
 
     accuracy: float | None

@@ -1,7 +1,7 @@
 """PyTorch, imported at its first use.
 
-``from dynabro_cli.lazy import torch`` at the head of a module replaces ``import torch``, which takes seconds; ``nn`` works in
-the same way.
+``from dynabro_cli.lazy import torch`` at the head of a module replaces ``import torch``, which
+takes seconds; ``nn`` works in the same way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A user's components, one function each: ``@aggregator``, ``@attack``, ``@model``, ``@task``, ...
 
-Positional arguments are the function's data. A keyword-only argument is a parameter of the component (``name:key=value``),
-unless the run provides it: ``m``, ``f``, ``seed``, ``beta``, ``generator``, ``data_dir`` and ``server`` are passed by name to a
-function that asks for them. A component with state, a proof, or another number of messages needs a factory, like those in the
+Positional arguments are the function's data. A keyword-only argument is a parameter of the
+component (``name:key=value``), unless the run provides it: ``m``, ``f``, ``seed``, ``beta``,
+``generator``, ``data_dir`` and ``server`` are passed by name to a function that asks for them. A
+component with state, a proof, or another number of messages needs a factory, like those in the
 package of its kind.
 
 Example:
@@ -14,7 +15,7 @@ Example:
     >>> from dynabro_cli import make_aggregator
     >>> make_aggregator("first-half:keep=1", workers=3, byzantine=1)(torch.tensor([[1.0], [3.0], [9.0]]))
     tensor([2.])
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -28,7 +29,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args, g
 from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.aggregators._api import SERVER, Aggregator, AggregatorSetting, tolerated
 from dynabro_cli.attacks._api import REGISTRY as ATTACKS
-from dynabro_cli.attacks._api import Attack, AttackSetting, honest_mean, honest_spread, replace, stay
+from dynabro_cli.attacks._api import (
+    Attack,
+    AttackSetting,
+    honest_mean,
+    honest_spread,
+    replace,
+    stay,
+)
 from dynabro_cli.components import Registry, parameter, plain
 from dynabro_cli.deferred import np
 from dynabro_cli.errors import PluginError
@@ -81,7 +89,9 @@ class Decorator(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Legal values of a parameter, and its meaning: ``keep: Annotated[float, Range(above=0, maximum=1)] = 0.5``."""
+    """Legal values of a parameter, and its meaning: ``keep: Annotated[float, Range(above=0,
+    maximum=1)] = 0.5``.
+    """
 
     minimum: float | None = None
     maximum: float | None = None
@@ -92,16 +102,19 @@ class Range:
 
 
 def aggregator(name: str, *, reference: str = "own") -> Decorator:
-    """Register ``function(messages [m, d]) -> [d]``; it may ask for ``m``, ``f``, ``seed`` and ``server``.
+    """Register ``function(messages [m, d]) -> [d]``; it may ask for ``m``, ``f``, ``seed`` and
+    ``server``.
 
-    With ``f``, 2f < m must hold. ``server`` is the server's own gradient [d], of the samples that it holds (``--data
-    iid:server=100``).
+    With ``f``, 2f < m must hold. ``server`` is the server's own gradient [d], of the samples that
+    it holds (``--data iid:server=100``).
     """
 
     def build(call: Callable[..., Any], asked: set[str], setting: AggregatorSetting) -> Aggregator:
         call = _of_messages(name, call, asked, setting)
 
-        def aggregate(messages: Tensor, state: dict[str, Tensor], _: int | Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        def aggregate(
+            messages: Tensor, state: dict[str, Tensor], _: int | Tensor
+        ) -> tuple[Tensor, dict[str, Tensor]]:
             own = functools.partial(call, server=state[SERVER]) if "server" in asked else call
             return _checked(f"aggregator {name!r}", own, messages, "d"), {}
 
@@ -111,9 +124,13 @@ def aggregator(name: str, *, reference: str = "own") -> Decorator:
 
 
 def pre_aggregator(name: str, *, reference: str = "own") -> Decorator:
-    """Register ``function(messages [m, d]) -> [m, d]``; it may ask for ``m``, ``f`` and ``seed``."""
+    """Register ``function(messages [m, d]) -> [m, d]``; it may ask for ``m``, ``f`` and
+    ``seed``.
+    """
 
-    def build(call: Callable[..., Any], asked: set[str], setting: AggregatorSetting) -> PreAggregator:
+    def build(
+        call: Callable[..., Any], asked: set[str], setting: AggregatorSetting
+    ) -> PreAggregator:
         call = _of_messages(name, call, asked, setting)
 
         def mix(messages: Tensor) -> Tensor:
@@ -125,15 +142,17 @@ def pre_aggregator(name: str, *, reference: str = "own") -> Decorator:
 
 
 def attack(name: str, *, reference: str = "own", reads_own: bool = True) -> Decorator:
-    """Register ``function(own [m, d], byzantine [m])``, which returns the Byzantine messages: [d], [m, d] or a number.
+    """Register ``function(own [m, d], byzantine [m])``, which returns the Byzantine messages: [d],
+    [m, d] or a number.
 
-    It may ask for ``m``, ``beta``, ``seed`` and ``generator`` (NumPy's, a new one in every round). If all workers are
-    Byzantine, ``honest_mean`` counts their own vectors as honest.
+    It may ask for ``m``, ``beta``, ``seed`` and ``generator`` (NumPy's, a new one in every round).
+    If all workers are Byzantine, ``honest_mean`` counts their own vectors as honest.
 
     Args:
         name: The attack's name.
         reference: Its source.
-        reads_own: False if it never reads Byzantine workers' own vectors; they are then not computed.
+        reads_own: False if it never reads Byzantine workers' own vectors; they are then not
+            computed.
     """
 
     def build(call: Callable[..., Any], asked: set[str], setting: AttackSetting) -> Attack:
@@ -154,21 +173,32 @@ def attack(name: str, *, reference: str = "own", reads_own: bool = True) -> Deco
 
 
 def switching(name: str, *, reference: str = "own") -> Decorator:
-    """Register ``function(tick)``, which returns the bool mask [m] of the workers that are Byzantine at a tick.
+    """Register ``function(tick)``, which returns the bool mask [m] of the workers that are
+    Byzantine at a tick.
 
-    It may ask for ``m``, ``f``, ``beta``, ``seed`` and ``generator`` (NumPy's, a new one at every tick).
+    It may ask for ``m``, ``f``, ``beta``, ``seed`` and ``generator`` (NumPy's, a new one at every
+    tick).
     """
 
     def build(call: Callable[..., Any], asked: set[str], setting: SwitchingSetting) -> Switching:
         check_count(setting)
-        call = _given(call, asked, m=setting.workers, f=setting.byzantine, beta=setting.beta, seed=setting.seed)
+        call = _given(
+            call,
+            asked,
+            m=setting.workers,
+            f=setting.byzantine,
+            beta=setting.beta,
+            seed=setting.seed,
+        )
         streams, draws = Streams(setting.seed), "generator" in asked
 
         def mask(tick: int) -> Tensor:
             drawn = {"generator": streams.generator("identities", tick)} if draws else {}
             found = torch.as_tensor(call(tick, **drawn))
             if found.dtype != torch.bool or tuple(found.shape) != (setting.workers,):
-                raise _wrong(f"switching {name!r}", _described(found), f"bool [m] = [{setting.workers}]")
+                raise _wrong(
+                    f"switching {name!r}", _described(found), f"bool [m] = [{setting.workers}]"
+                )
             return found
 
         return Switching(mask)
@@ -177,7 +207,9 @@ def switching(name: str, *, reference: str = "own") -> Decorator:
 
 
 def model(name: str, *, reference: str = "own") -> Decorator:
-    """Register ``function(shape)``, which returns a torch module from images [n, c, h, w] to logits [n, classes]."""
+    """Register ``function(shape)``, which returns a torch module from images [n, c, h, w] to logits
+    [n, classes].
+    """
 
     def build(call: Callable[..., Any], _: set[str], shape: ImageShape) -> nn.Module:
         network = call(shape)
@@ -189,42 +221,65 @@ def model(name: str, *, reference: str = "own") -> Decorator:
 
 
 def metrics(function: Function) -> Function:
-    """Register ``function(model, data)``, which returns numbers by name; it is called at every evaluation of every run.
+    """Register ``function(model, data)``, which returns numbers by name; it is called at every
+    evaluation of every run.
 
-    ``model`` is the torch module in evaluation mode, and ``data`` the test set: ``data.inputs`` [n, c, h, w] and
-    ``data.labels`` [n]. The function must not change them. It may ask for ``worker_labels``: (worker, label, count) of the
-    training samples; empty if all workers have all samples. The numbers are rows of the table ``metrics``, and
-    ``dynabro plot --metric NAME`` draws them.
+    ``model`` is the torch module in evaluation mode, and ``data`` the test set: ``data.inputs`` [n,
+    c, h, w] and ``data.labels`` [n]. The function must not change them. It may ask for
+    ``worker_labels``: (worker, label, count) of the training samples; empty if all workers have all
+    samples. The numbers are rows of the table ``metrics``, and ``dynabro plot --metric NAME`` draws
+    them.
     """
     METRICS[function.__name__] = function
     return function
 
 
 def partition(name: str, *, reference: str = "own") -> Decorator:
-    """Register ``function(labels [n])``, which returns m arrays with the indices of each worker's samples.
+    """Register ``function(labels [n])``, which returns m arrays with the indices of each worker's
+    samples.
 
-    The server's samples (``server=N``) are not among them. It may ask for ``m``, ``seed`` and ``generator`` (NumPy's).
+    The server's samples (``server=N``) are not among them. It may ask for ``m``, ``seed`` and
+    ``generator`` (NumPy's).
     """
 
     def build(call: Callable[..., Any], asked: set[str], setting: PartitionSetting) -> Partition:
         def split(labels: np.ndarray[Any, Any], streams: Streams) -> list[np.ndarray[Any, Any]]:
-            known = {"m": setting.workers, "seed": streams.seed, "generator": streams.generator("partition", 0)}
-            parts = [np.asarray(part, dtype=np.int64) for part in _given(call, asked, **known)(labels)]
-            if len(parts) != setting.workers or not np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels))):
+            known = {
+                "m": setting.workers,
+                "seed": streams.seed,
+                "generator": streams.generator("partition", 0),
+            }
+            parts = [
+                np.asarray(part, dtype=np.int64) for part in _given(call, asked, **known)(labels)
+            ]
+            if len(parts) != setting.workers or not np.array_equal(
+                np.sort(np.concatenate(parts)), np.arange(len(labels))
+            ):
                 samples = sum(map(len, parts))
                 expected = f"{setting.workers} arrays with each of the {len(labels)} samples once"
-                raise _wrong(f"partition {name!r}", f"{len(parts)} arrays with {samples} samples", expected)
+                raise _wrong(
+                    f"partition {name!r}", f"{len(parts)} arrays with {samples} samples", expected
+                )
             return parts
 
         return Partition(split)
 
-    return _registered(PARTITIONS, name, reference, ("m", "seed", "generator"), build, (("server", int, at_server()),))
+    return _registered(
+        PARTITIONS,
+        name,
+        reference,
+        ("m", "seed", "generator"),
+        build,
+        (("server", int, at_server()),),
+    )
 
 
 def task(name: str, *, reference: str = "own") -> Decorator:
-    """Register ``function()``, which returns arrays ``(X, y)`` or ``(X, y, X_test, y_test)`` for ``make_task``.
+    """Register ``function()``, which returns arrays ``(X, y)`` or ``(X, y, X_test, y_test)`` for
+    ``make_task``.
 
-    The function may ask for ``data_dir``, the folder of data sets. It is called when the data are needed.
+    The function may ask for ``data_dir``, the folder of data sets. It is called when the data are
+    needed.
     """
 
     def build(call: Callable[..., Any], asked: set[str], setting: TaskSetting) -> Task:
@@ -242,9 +297,11 @@ def _registered(
     build: Callable[..., Any],
     more: tuple[tuple[str, type, Any], ...] = (),
 ) -> Decorator:
-    """Return the decorator: the function's parameters become a block, and a factory passes their values to the function.
+    """Return the decorator: the function's parameters become a block, and a factory passes their
+    values to the function.
 
-    ``more`` are fields of the block that every component of the kind has, and that the function does not get.
+    ``more`` are fields of the block that every component of the kind has, and that the function
+    does not get.
     """
 
     def decorate(function: Function) -> Function:
@@ -264,11 +321,15 @@ def _registered(
     return decorate
 
 
-def _read(function: Callable[..., Any], who: str, offered: tuple[str, ...]) -> tuple[type, set[str]]:
-    """Return the parameter block of a function's keyword-only arguments, and the names among them that the run provides.
+def _read(
+    function: Callable[..., Any], who: str, offered: tuple[str, ...]
+) -> tuple[type, set[str]]:
+    """Return the parameter block of a function's keyword-only arguments, and the names among them
+    that the run provides.
 
     Raises:
-        TypeError: An argument's type cannot be written in a component's text, or the kind does not know its name.
+        TypeError: An argument's type cannot be written in a component's text, or the kind does not
+            know its name.
     """
     fields, asked = [], set()
     for name, argument in inspect.signature(function).parameters.items():
@@ -278,7 +339,10 @@ def _read(function: Callable[..., Any], who: str, offered: tuple[str, ...]) -> t
             asked.add(name)
             continue
         if name in GIVEN:
-            raise TypeError(f"{who}: {name} is not known to it. Try: {', '.join(offered) or 'another name'}, or a factory")
+            raise TypeError(
+                f"{who}: {name} is not known to it. Try: "
+                f"{', '.join(offered) or 'another name'}, or a factory"
+            )
         missing = argument.default is inspect.Parameter.empty
         hint = argument.annotation
         if isinstance(hint, str):
@@ -288,7 +352,10 @@ def _read(function: Callable[..., Any], who: str, offered: tuple[str, ...]) -> t
         legal = next((one for one in get_args(hint)[1:] if isinstance(one, Range)), Range())
         kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
         if kind not in TYPES:
-            raise TypeError(f"{who}: {name} is of type {kind!r}, which no text can set. Try: {name}: float = 1.0")
+            raise TypeError(
+                f"{who}: {name} is of type {kind!r}, which no text can set. Try: {name}: float "
+                "= 1.0"
+            )
         default = dataclasses.MISSING if missing else plain(argument.default)
         fields.append((name, kind, parameter(default, **vars(legal))))
     required_first = sorted(fields, key=lambda field: field[2].default is not dataclasses.MISSING)
@@ -296,22 +363,28 @@ def _read(function: Callable[..., Any], who: str, offered: tuple[str, ...]) -> t
 
 
 def _given(call: Callable[..., Any], asked: set[str], **known: Any) -> Callable[..., Any]:
-    return functools.partial(call, **{name: value for name, value in known.items() if name in asked})
+    return functools.partial(
+        call, **{name: value for name, value in known.items() if name in asked}
+    )
 
 
-def _of_messages(name: str, call: Callable[..., Any], asked: set[str], setting: AggregatorSetting) -> Callable[..., Any]:
+def _of_messages(
+    name: str, call: Callable[..., Any], asked: set[str], setting: AggregatorSetting
+) -> Callable[..., Any]:
     f = tolerated(name, None, setting) if "f" in asked else 0
     return _given(call, asked, m=setting.workers, f=f, seed=setting.seed)
 
 
 def _checked(who: str, call: Callable[..., Any], vectors: Tensor, *what: str) -> Tensor:
-    """Return a function's result for vectors [m, d], if it has one of the shapes and the vectors are unchanged.
+    """Return a function's result for vectors [m, d], if it has one of the shapes and the vectors
+    are unchanged.
 
     Raises:
-        PluginError: The shape is wrong, or the vectors changed; the message names the function, its result and the expected
-            shapes.
+        PluginError: The shape is wrong, or the vectors changed; the message names the function, its
+            result and the expected shapes.
     """
-    tracing = torch.compiler.is_compiling()  # a compiled function cannot read the counter of changes
+    # a compiled function cannot read the counter of changes
+    tracing = torch.compiler.is_compiling()
     before = 0 if tracing else vectors._version
     found = call(vectors)
     if not isinstance(found, torch.Tensor):
@@ -328,13 +401,22 @@ def _checked(who: str, call: Callable[..., Any], vectors: Tensor, *what: str) ->
         words = " or ".join(f"{vectors.dtype} [{one}] = {list(shapes[one])}" for one in what if one)
         raise _wrong(who, _described(found), words)
     if not tracing and vectors._version != before:
-        raise PluginError(f"{who} changed the vectors that it was given. Try: vectors.clone() before an in-place operation")
+        raise PluginError(
+            f"{who} changed the vectors that it was given. Try: vectors.clone() before an "
+            "in-place operation"
+        )
     return found.clone()  # may be a view of a vector
 
 
 def _described(value: Any) -> str:
-    return f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+    return (
+        f"{value.dtype} {list(value.shape)}"
+        if isinstance(value, torch.Tensor)
+        else type(value).__name__
+    )
 
 
 def _wrong(who: str, found: str, expected: str) -> PluginError:
-    return PluginError(f"{who} returned {found}; expected {expected}. Try: its test, or a print of the shape")
+    return PluginError(
+        f"{who} returned {found}; expected {expected}. Try: its test, or a print of the shape"
+    )

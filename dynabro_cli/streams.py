@@ -1,7 +1,8 @@
 """Named, counter-based random streams: every draw is a pure function of (seed, name, counter).
 
-Draws share no state. So a resumed run needs no stored generator, two methods with the same seed face the same identities, and
-every device sees the same batches. The generator is NumPy's Philox (Salmon et al., SC 2011).
+Draws share no state. So a resumed run needs no stored generator, two methods with the same seed
+face the same identities, and every device sees the same batches. The generator is NumPy's Philox
+(Salmon et al., SC 2011).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Streams:
     Example:
         >>> int(Streams(0).generator("level", 5).geometric(0.5)) == int(Streams(0).generator("level", 5).geometric(0.5))
         True
-    """
+    """  # noqa: E501
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -58,17 +59,21 @@ class Streams:
 
         The draws themselves use the two lowest words of Philox's 256-bit counter.
         """
-        return np.random.Generator(np.random.Philox(key=self._key(name), counter=[0, 0, second, first]))
+        return np.random.Generator(
+            np.random.Philox(key=self._key(name), counter=[0, 0, second, first])
+        )
 
     def moved(self, name: Name, first: int, second: int = 0) -> np.random.Generator:
-        """Return the stream's own generator, moved to the counter; it draws the same numbers as ``generator``.
+        """Return the stream's own generator, moved to the counter; it draws the same numbers as
+        ``generator``.
 
-        This takes an eighth of the time of a new generator. The next call for this name moves it again, so draw before that
-        call, and do not keep the generator.
+        This takes an eighth of the time of a new generator. The next call for this name moves it
+        again, so draw before that call, and do not keep the generator.
         """
         if name not in self._own:
             generator = self.generator(name, 0)
-            self._own[name] = generator, dict(generator.bit_generator.state)  # the state of a generator that has drawn nothing
+            # the state of a generator that has drawn nothing
+            self._own[name] = generator, dict(generator.bit_generator.state)
         generator, state = self._own[name]
         state["state"]["counter"][:] = 0, 0, second, first
         generator.bit_generator.state = state

@@ -1,23 +1,27 @@
 #!/usr/bin/env python3
-"""Render the pages of this folder; queries of numbers.sql and claims.sql compute every number and verdict in them.
+"""Render the pages of this folder; queries of numbers.sql and claims.sql compute every number and
+verdict in them.
 
-plots/render.py [DATABASE] writes README.md, readings.md, claims.md and figures/*.md for a database, by default
-results.db.example, from the templates of the same names in templates/.
+plots/render.py [DATABASE] writes README.md, readings.md, claims.md and figures/*.md for a database,
+by default results.db.example, from the templates of the same names in templates/.
 
 A template may contain:
 
 - ``{{ query.column:format }}``, a number, and ``{{ table query }}``, a table;
-- ``{{ agreement FIGURE }}``, the verdict of a figure, and ``{{ claims FIGURE ... }}``, the list of its claims;
-- ``{{ claims KIND }}``, a table of all claims of a kind, and ``{{ counts KIND }}``, their numbers; the kinds are ``sentences``
-  (with the paper's words), ``paraphrases`` (in ours) and ``settings``;
-- ``{{ readings }}``, verdicts by reading of the paper, ``{{ verdicts READING }}``, their numbers in words, and
-  ``{{ verdicts all }}``, the numbers if a fact agrees only if it agrees under each reading;
+- ``{{ agreement FIGURE }}``, the verdict of a figure, and ``{{ claims FIGURE ... }}``, the list of
+  its claims;
+- ``{{ claims KIND }}``, a table of all claims of a kind, and ``{{ counts KIND }}``, their numbers;
+  the kinds are ``sentences`` (with the paper's words), ``paraphrases`` (in ours) and ``settings``;
+- ``{{ readings }}``, verdicts by reading of the paper, ``{{ verdicts READING }}``, their numbers in
+  words, and ``{{ verdicts all }}``, the numbers if a fact agrees only if it agrees under each
+  reading;
 - ``{{ disagreements }}``, the sentences that do not agree.
 
-A query sees the tables and views of the database. It also sees ``csv_NAME`` for each NAME.csv of this folder (``-`` becomes
-``_``, and folders are left out), and ``pairs``, the comparisons that numbers.sql names, as made by ``dynabro compare``. The
-query of a claim returns a verdict and what was found. A query with ``:reading`` runs once for each row of the table ``judged``
-with its figure; the claim then has the verdict of the reading ``MAIN``. The same query judges the figure on digits
+A query sees the tables and views of the database. It also sees ``csv_NAME`` for each NAME.csv of
+this folder (``-`` becomes ``_``, and folders are left out), and ``pairs``, the comparisons that
+numbers.sql names, as made by ``dynabro compare``. The query of a claim returns a verdict and what
+was found. A query with ``:reading`` runs once for each row of the table ``judged`` with its figure;
+the claim then has the verdict of the reading ``MAIN``. The same query judges the figure on digits
 (``ON_DIGITS``).
 """
 
@@ -64,9 +68,9 @@ PLURAL = ("agree", "agree under some readings", "are undecided", "do not agree",
 class Claim(NamedTuple):
     """Sentences of the paper on one fact, with their verdict and what was found.
 
-    ``text`` has the paper's words in quotation marks; without any, it is a paraphrase. ``readings`` has verdict and finding by
-    reading, if the fact was judged under several; ``setting`` is True if the claim only checks that the runs have the paper's
-    settings.
+    ``text`` has the paper's words in quotation marks; without any, it is a paraphrase. ``readings``
+    has verdict and finding by reading, if the fact was judged under several; ``setting`` is True if
+    the claim only checks that the runs have the paper's settings.
     """
 
     name: str
@@ -81,7 +85,13 @@ class Claim(NamedTuple):
     @property
     def kind(self) -> str:
         """Return the table that the claim belongs to."""
-        return "settings" if self.setting else "sentences" if QUOTATION.search(self.text) else "paraphrases"
+        return (
+            "settings"
+            if self.setting
+            else "sentences"
+            if QUOTATION.search(self.text)
+            else "paraphrases"
+        )
 
     @property
     def elsewhere(self) -> bool:
@@ -97,7 +107,9 @@ def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def over_rows(function: Callable[..., float | None]) -> type:
-    """Return an SQL aggregate: ``function`` of its columns, without rows that have a NULL; NULL if there are no rows."""
+    """Return an SQL aggregate: ``function`` of its columns, without rows that have a NULL; NULL if
+    there are no rows.
+    """
 
     class Aggregate:
         def __init__(self) -> None:
@@ -115,7 +127,9 @@ def over_rows(function: Callable[..., float | None]) -> type:
 
 
 def trend(k: Sequence[float], x: Sequence[float]) -> float:
-    """Return the one-sided p of Kendall's tau-b that x grows with k, over all runs; 1 if tau is NaN."""
+    """Return the one-sided p of Kendall's tau-b that x grows with k, over all runs; 1 if tau is
+    NaN.
+    """
     p = float(kendalltau(k, x, alternative="greater").pvalue)
     return 1.0 if math.isnan(p) else p
 
@@ -127,23 +141,45 @@ def paired_p(differences: Sequence[float]) -> float | None:
 
 def half_width(x: Sequence[float]) -> float | None:
     """Return half of Student's 95% interval of the mean; None for fewer than two values."""
-    return float(t.ppf(0.975, len(x) - 1) * np.std(x, ddof=1) / math.sqrt(len(x))) if len(x) > 1 else None
+    return (
+        float(t.ppf(0.975, len(x) - 1) * np.std(x, ddof=1) / math.sqrt(len(x)))
+        if len(x) > 1
+        else None
+    )
 
 
 def connected(database: Path) -> sqlite3.Connection:
-    """Return a connection that sees the database, the CSV files of this folder, and the functions of the queries."""
+    """Return a connection that sees the database, the CSV files of this folder, and the functions
+    of the queries.
+    """
     connection = sqlite3.connect(":memory:", uri=True)
     connection.row_factory = sqlite3.Row
     connection.execute("ATTACH ? AS results", (f"file:{database.resolve()}?mode=ro&immutable=1",))
     for path in sorted(HERE.rglob("*.csv")):
-        name = "_".join(path.relative_to(HERE).with_suffix("").parts[-2:] if "explained" in path.parts else [path.stem])
-        table = pd.read_csv(path).rename(columns=lambda column: column.removesuffix(" (planned, not run)"))
-        table.to_sql("csv_" + re.sub(r"\W", "_", name), connection, index=False, if_exists="replace")
-    connection.create_function("k", 1, lambda text: math.inf if text == "static" else float(text.partition("K=")[2] or "nan"))
+        name = "_".join(
+            path.relative_to(HERE).with_suffix("").parts[-2:]
+            if "explained" in path.parts
+            else [path.stem]
+        )
+        table = pd.read_csv(path).rename(
+            columns=lambda column: column.removesuffix(" (planned, not run)")
+        )
+        table.to_sql(
+            "csv_" + re.sub(r"\W", "_", name), connection, index=False, if_exists="replace"
+        )
+    connection.create_function(
+        "k",
+        1,
+        lambda text: math.inf if text == "static" else float(text.partition("K=")[2] or "nan"),
+    )
     connection.create_function("planned", 1, _planned)
     connection.create_function("normal_quantile", 1, lambda p: float(norm.ppf(p)))
     connection.create_function("ln_", 1, math.log)
-    for name, count, function in (("trend", 2, trend), ("paired_p", 1, paired_p), ("half_width", 1, half_width)):
+    for name, count, function in (
+        ("trend", 2, trend),
+        ("paired_p", 1, paired_p),
+        ("half_width", 1, half_width),
+    ):
         connection.create_aggregate(name, count, over_rows(function))
     return connection
 
@@ -154,7 +190,9 @@ def _planned(name: str) -> int | None:
 
 
 def add_pairs(connection: sqlite3.Connection, database: Path) -> None:
-    """Make the table ``pairs`` of all comparisons that numbers.sql names, with Holm's correction over the cells of each."""
+    """Make the table ``pairs`` of all comparisons that numbers.sql names, with Holm's correction
+    over the cells of each.
+    """
     rows: list[tuple[Any, ...]] = []
     engine = open_read_only(str(database))
     for kind, heading, where in blocks(HERE / "numbers.sql"):
@@ -167,11 +205,22 @@ def add_pairs(connection: sqlite3.Connection, database: Path) -> None:
             continue
         for cell in cells:
             test = cell.test
-            numbers = (cell.a, cell.b, test.mean, *test.student, test.p_t, test.p_wilcoxon, cell.holm_t)
+            numbers = (
+                cell.a,
+                cell.b,
+                test.mean,
+                *test.student,
+                test.p_t,
+                test.p_wilcoxon,
+                cell.holm_t,
+            )
             known = [None if math.isnan(number) else number for number in numbers]
             rows.append((name, str(cell.labels.get("switching", "")), test.n, *known, cell.better))
     engine.dispose()
-    connection.execute("CREATE TABLE pairs (name, switching, n, a, b, difference, low, high, p_t, p_wilcoxon, holm_t, better)")
+    connection.execute(
+        "CREATE TABLE pairs (name, switching, n, a, b, difference, low, high, p_t, p_wilcoxon, "
+        "holm_t, better)"
+    )
     connection.executemany(f"INSERT INTO pairs VALUES ({', '.join('?' * 12)})", rows)
 
 
@@ -199,7 +248,10 @@ class Renderer:
     def render(self, template: str) -> str:
         """Return the template with all its places filled and its paragraphs wrapped."""
         filled = PLACE.sub(lambda place: self._place(" ".join(place[1].split())), template)
-        return "\n\n".join(_wrapped(part) for part in re.split(r"\n\n(?!  )", filled)).rstrip("\n") + "\n"
+        return (
+            "\n\n".join(_wrapped(part) for part in re.split(r"\n\n(?!  )", filled)).rstrip("\n")
+            + "\n"
+        )
 
     @property
     def unused(self) -> set[str]:
@@ -214,7 +266,15 @@ class Renderer:
 
     def _judge(self, heading: str, sql: str) -> Iterator[Claim]:
         name, figures, place, text, *setting = (part.strip() for part in heading.split("|"))
-        claim = Claim(name, tuple(figures.split()), place, text, "not run", "no runs in this reading yet", bool(setting))
+        claim = Claim(
+            name,
+            tuple(figures.split()),
+            place,
+            text,
+            "not run",
+            "no runs in this reading yet",
+            bool(setting),
+        )
         if ":reading" not in sql:
             verdict, found = self._verdict(name, sql)
             yield claim._replace(verdict=verdict, found=found)
@@ -223,11 +283,15 @@ class Renderer:
         yield self._under_readings(claim, runs, sql)
         if digits := ON_DIGITS.get(runs):
             there = tuple(figure.replace(runs, digits) for figure in claim.figures)
-            again = claim._replace(name=f"{name}-digits", figures=there, place=f"{place} (here: digits)")
+            again = claim._replace(
+                name=f"{name}-digits", figures=there, place=f"{place} (here: digits)"
+            )
             yield self._under_readings(again, digits, sql)
 
     def _verdict(self, name: str, sql: str, **values: str) -> tuple[str, str]:
-        """Return the verdict of a query and what was found; 'not run' if the query returns no row."""
+        """Return the verdict of a query and what was found; 'not run' if the query returns no
+        row.
+        """
         rows = self._all(name, sql, **values)
         verdict, found = rows[0] if rows else ("not run", None)
         if verdict not in VERDICTS:
@@ -237,7 +301,9 @@ class Renderer:
     def _under_readings(self, claim: Claim, figure: str, sql: str) -> Claim:
         """Judge a claim with the runs of a figure, under each reading that has them."""
         readings: dict[str, tuple[str, str]] = {}
-        for (reading,) in self._all(claim.name, "SELECT reading FROM judged WHERE figure = :figure", figure=figure):
+        for (reading,) in self._all(
+            claim.name, "SELECT reading FROM judged WHERE figure = :figure", figure=figure
+        ):
             readings[reading] = self._verdict(claim.name, sql, reading=reading, figure=figure)
         verdict, found = readings.get(MAIN, (claim.verdict, claim.found))
         return claim._replace(verdict=verdict, found=found, readings=readings)
@@ -249,24 +315,38 @@ class Renderer:
         if word == "claims":
             return "\n".join(_line(claim) for claim in self._results(*rest.split()))
         if word == "counts":
-            counts = [(verdict, sum(claim.verdict == verdict for claim in self._of(rest))) for verdict in VERDICTS]
+            counts = [
+                (verdict, sum(claim.verdict == verdict for claim in self._of(rest)))
+                for verdict in VERDICTS
+            ]
             return ", ".join(f"{verdict} {count}" for verdict, count in counts if count)
         if word == "readings":
             return self._by_reading()
         if word == "disagreements":
             wanted = ("no", "under some readings", "undecided")
-            return "\n".join(_line(claim) for claim in self._of("sentences") if claim.verdict in wanted and not claim.elsewhere)
+            return "\n".join(
+                _line(claim)
+                for claim in self._of("sentences")
+                if claim.verdict in wanted and not claim.elsewhere
+            )
         if word == "verdicts":
             return self._verdicts(rest)
         if word == "agreement":
-            table = [claim for claim in self.claims if rest in claim.figures and claim.place.startswith("Table")]
+            table = [
+                claim
+                for claim in self.claims
+                if rest in claim.figures and claim.place.startswith("Table")
+            ]
             return agreement([claim.verdict for claim in table or self._results(rest)])
         if word == "table":
             self.used.add(rest)
             rows_of = self._rows[rest]
             if not rows_of:
                 return "(no runs yet)"
-            return _table(rows_of[0].keys(), [["" if cell is None else str(cell) for cell in row] for row in rows_of])
+            return _table(
+                rows_of[0].keys(),
+                [["" if cell is None else str(cell) for cell in row] for row in rows_of],
+            )
         path, _, form = text.partition(":")
         name, _, column = path.partition(".")
         self.used.add(name)
@@ -280,45 +360,74 @@ class Renderer:
         return [claim for claim in self.claims if claim.kind == kind]
 
     def _results(self, *figures: str) -> list[Claim]:
-        return [claim for claim in self.claims if not claim.setting and set(claim.figures) & set(figures)]
+        return [
+            claim
+            for claim in self.claims
+            if not claim.setting and set(claim.figures) & set(figures)
+        ]
 
     def _verdicts(self, reading: str) -> str:
-        """Return the numbers of verdicts on Figures 1 and 5 to 7 under a reading, or under all of them together."""
+        """Return the numbers of verdicts on Figures 1 and 5 to 7 under a reading, or under all of
+        them together.
+        """
         facts = [claim.readings for claim in self.claims if claim.readings and not claim.elsewhere]
         found = [fact[reading][0] for fact in facts if reading in fact]
         if reading == "all":
-            found = [overall([verdict for verdict, _ in fact.values() if verdict != "not run"]) for fact in facts]
+            found = [
+                overall([verdict for verdict, _ in fact.values() if verdict != "not run"])
+                for fact in facts
+            ]
         counts = [found.count(verdict) for verdict in VERDICTS]
         words = zip(counts, SINGULAR, PLURAL, strict=True)
-        numbers = [f"{count} {singular if count == 1 else plural}" for count, singular, plural in words if count]
-        return f"Of {len(found)} facts on Figures 1 and 5 to 7, {', '.join(numbers)}" if found else "It was not run"
+        numbers = [
+            f"{count} {singular if count == 1 else plural}"
+            for count, singular, plural in words
+            if count
+        ]
+        return (
+            f"Of {len(found)} facts on Figures 1 and 5 to 7, {', '.join(numbers)}"
+            if found
+            else "It was not run"
+        )
 
     def _all_claims(self, claims: list[Claim]) -> str:
         """Return a table with a row for each claim, or for each of its readings."""
         rows = []
         for claim in claims:
             head = (f"`{claim.name}`", claim.text, claim.place)
-            for reading, (verdict, found) in (claim.readings or {"": (claim.verdict, claim.found)}).items():
+            for reading, (verdict, found) in (
+                claim.readings or {"": (claim.verdict, claim.found)}
+            ).items():
                 rows.append((*head, reading, verdict, found))
                 head = ("", "", "")  # once for all readings
         return _table(("claim", "the paper", "place", "reading", "verdict", "found"), rows)
 
     def _by_reading(self) -> str:
-        """Return a table of the claims that were judged under several readings, with a verdict for each reading."""
+        """Return a table of the claims that were judged under several readings, with a verdict for
+        each reading.
+        """
         judged = [claim for claim in self.claims if claim.readings]
         names = list(dict.fromkeys(name for claim in judged for name in claim.readings))
-        rows = [(f"`{claim.name}`", *(claim.readings.get(name, ("-",))[0] for name in names)) for claim in judged]
+        rows = [
+            (f"`{claim.name}`", *(claim.readings.get(name, ("-",))[0] for name in names))
+            for claim in judged
+        ]
         return _table(["claim", *names], rows)
 
 
 def _line(claim: Claim) -> str:
     own = "" if QUOTATION.search(claim.text) else "In our words: "
     found = claim.found[:1].upper() + claim.found[1:]
-    return f"- **{claim.verdict}** (`{claim.name}`). {own}{claim.text.replace('; ', ' and ')}. {found}."
+    return (
+        f"- **{claim.verdict}** (`{claim.name}`). {own}{claim.text.replace('; ', ' and ')}. "
+        f"{found}."
+    )
 
 
 def overall(verdicts: list[str]) -> str:
-    """Return the verdict of a fact from its verdicts under all readings: the rule until commit bc9a925."""
+    """Return the verdict of a fact from its verdicts under all readings: the rule until commit
+    bc9a925.
+    """
     if len(set(verdicts)) == 1:
         return verdicts[0]
     if {"agrees", "under some readings"} & set(verdicts):
@@ -351,24 +460,34 @@ def _wrapped(part: str) -> str:
     items = re.split(r"\n(?=- )", part)
     return "\n".join(
         textwrap.fill(
-            " ".join(item.split()), WIDTH, subsequent_indent="  " if item.startswith("- ") else "", break_long_words=False,
+            " ".join(item.split()),
+            WIDTH,
+            subsequent_indent="  " if item.startswith("- ") else "",
+            break_long_words=False,
             break_on_hyphens=False,
         )
         for item in items
-    )  # fmt: skip
+    )
 
 
 def pages() -> dict[Path, str]:
     """Return the templates by the paths of their pages, relative to this folder."""
-    return {path.relative_to(TEMPLATES): path.read_text(encoding="utf-8") for path in sorted(TEMPLATES.rglob("*.md"))}
+    return {
+        path.relative_to(TEMPLATES): path.read_text(encoding="utf-8")
+        for path in sorted(TEMPLATES.rglob("*.md"))
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the pages of this folder for a database.")
-    parser.add_argument("database", nargs="?", type=Path, default=HERE.parent / "results.db.example")
+    parser.add_argument(
+        "database", nargs="?", type=Path, default=HERE.parent / "results.db.example"
+    )
     database = parser.parse_args().database
     if not database.is_file():
-        parser.error(f"there is no database at {database}; give the path of one, such as results.db.example")
+        parser.error(
+            f"there is no database at {database}; give the path of one, such as results.db.example"
+        )
     renderer = Renderer(database)
     texts = {path: renderer.render(template) for path, template in pages().items()}
     if renderer.unused:

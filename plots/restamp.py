@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Give stored runs the digests of today's code, if runs drawn from all sweeps give the same numbers with this code.
+"""Give stored runs the digests of today's code, if runs drawn from all sweeps give the same numbers
+with this code.
 
-plots/restamp.py DATABASE [--check 20] [--longest 120] [--against CHECKOUT] [--data-dir DIR] makes runs again, and compares all
-of their evaluations with the stored ones. On the machine that made them, all numbers are equal to the last bit. Another
-processor or version of torch rounds in another way, which grows along a run. There, --against makes each run with the code of
-a checkout as well, such as one of the commit that made them, and compares the two. If the checkout lacks a component of the
-run, the stored numbers count. If all are equal, the column code_digests of every run with a result is written anew. Run it
-after a change of the code that leaves numbers as they are. Runs without a digest of their data get the digest of the data at
-hand.
+plots/restamp.py DATABASE [--check 20] [--longest 120] [--against CHECKOUT] [--data-dir DIR] makes
+runs again, and compares all of their evaluations with the stored ones. On the machine that made
+them, all numbers are equal to the last bit. Another processor or version of torch rounds in another
+way, which grows along a run. There, --against makes each run with the code of a checkout as well,
+such as one of the commit that made them, and compares the two. If the checkout lacks a component of
+the run, the stored numbers count. If all are equal, the column code_digests of every run with a
+result is written anew. Run it after a change of the code that leaves numbers as they are. Runs
+without a digest of their data get the digest of the data at hand.
 """
 
 from __future__ import annotations
@@ -34,7 +36,15 @@ from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.tables import evaluations, runs
 
-COMPARED = ("round", "test_accuracy", "test_loss", "train_loss", "gap", "validation_accuracy", "validation_loss")
+COMPARED = (
+    "round",
+    "test_accuracy",
+    "test_loss",
+    "train_loss",
+    "gap",
+    "validation_accuracy",
+    "validation_loss",
+)
 
 
 def given(row: dict[str, Any]) -> dict[str, str]:
@@ -43,7 +53,9 @@ def given(row: dict[str, Any]) -> dict[str, str]:
 
 
 def resolved(row: dict[str, Any]) -> Run | None:
-    """Return the run of a row; None if today's code would give it another key, or cannot make it."""
+    """Return the run of a row; None if today's code would give it another key, or cannot make
+    it.
+    """
     try:
         run = resolve(RunSpec.from_text(given(row)))
     except DynabroError:
@@ -52,13 +64,18 @@ def resolved(row: dict[str, Any]) -> Run | None:
 
 
 def drawn(rows: list[dict[str, Any]], number: int, longest: float) -> list[dict[str, Any]]:
-    """Return runs drawn from all sweeps in turn, without those made on a GPU or in more than ``longest`` seconds.
+    """Return runs drawn from all sweeps in turn, without those made on a GPU or in more than
+    ``longest`` seconds.
 
     A diverging run ends differently on another device, whatever the code.
     """
     sweeps: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        if row["wall_seconds"] is not None and row["wall_seconds"] <= longest and row["device"] == "cpu":
+        if (
+            row["wall_seconds"] is not None
+            and row["wall_seconds"] <= longest
+            and row["device"] == "cpu"
+        ):
             sweeps[str(row["sweep"])].append(row)
     chance, chosen = random.Random(0), list[dict[str, Any]]()
     while any(sweeps.values()) and len(chosen) < number:
@@ -67,14 +84,22 @@ def drawn(rows: list[dict[str, Any]], number: int, longest: float) -> list[dict[
 
 
 def stored(engine: Engine, number: int) -> list[tuple[Any, ...]]:
-    statement = select(*(evaluations.c[name] for name in COMPARED)).where(evaluations.c.run_id == number)
+    statement = select(*(evaluations.c[name] for name in COMPARED)).where(
+        evaluations.c.run_id == number
+    )
     with engine.connect() as connection:
         return [tuple(row) for row in connection.execute(statement.order_by(evaluations.c.round))]
 
 
 def made(spec: RunSpec, data_dir: Path | None) -> list[tuple[Any, ...]]:
-    """Return the evaluations of a run that is made again, as they would be stored: SQLite has NULL instead of NaN."""
-    events = [event for event in simulate(spec, data_dir=data_dir, device="cpu") if isinstance(event, Evaluated)]
+    """Return the evaluations of a run that is made again, as they would be stored: SQLite has NULL
+    instead of NaN.
+    """
+    events = [
+        event
+        for event in simulate(spec, data_dir=data_dir, device="cpu")
+        if isinstance(event, Evaluated)
+    ]
     rows = [tuple(getattr(event, name) for name in COMPARED) for event in events]
     return [tuple(None if value != value else value for value in row) for row in rows]
 
@@ -91,43 +116,72 @@ try:
 except SpecError:  # a component that this checkout does not have
     sys.exit(SpecError.exit_code)
 print(json.dumps([[getattr(event, name) for name in {COMPARED}] for event in stream if isinstance(event, Evaluated)]))
-"""
+"""  # noqa: E501
 
 
-def made_by(checkout: Path, given: dict[str, str], data_dir: Path | None) -> list[tuple[Any, ...]] | None:
-    """Return what ``made`` returns, with the code of a checkout; None if the checkout lacks a component of the run."""
+def made_by(
+    checkout: Path, given: dict[str, str], data_dir: Path | None
+) -> list[tuple[Any, ...]] | None:
+    """Return what ``made`` returns, with the code of a checkout; None if the checkout lacks a
+    component of the run.
+    """
     words = [sys.executable, "-c", PROGRAM, json.dumps([given, data_dir and str(data_dir)])]
-    answer = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(checkout)}, capture_output=True, text=True)
+    answer = subprocess.run(
+        words, env=os.environ | {"PYTHONPATH": str(checkout)}, capture_output=True, text=True
+    )
     if answer.returncode == SpecError.exit_code:
         return None
     answer.check_returncode()
-    return [tuple(None if value != value else value for value in row) for row in json.loads(answer.stdout)]
+    return [
+        tuple(None if value != value else value for value in row)
+        for row in json.loads(answer.stdout)
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Give stored runs the digests of today's code, after a check of some.")
+    parser = argparse.ArgumentParser(
+        description="Give stored runs the digests of today's code, after a check of some."
+    )
     parser.add_argument("database", type=Path)
     parser.add_argument("--check", type=int, default=20, help="runs that are made again (20)")
-    parser.add_argument("--longest", type=float, default=120, help="seconds of the longest of these runs (120)")
-    parser.add_argument("--against", type=Path, help="a checkout whose numbers the runs must have, instead of the stored ones")
+    parser.add_argument(
+        "--longest", type=float, default=120, help="seconds of the longest of these runs (120)"
+    )
+    parser.add_argument(
+        "--against",
+        type=Path,
+        help="a checkout whose numbers the runs must have, instead of the stored ones",
+    )
     parser.add_argument("--data-dir", type=Path, help="folder of the data sets")
     args = parser.parse_args()
     if not args.database.is_file():
-        parser.error(f"there is no database at {args.database}; give the path of one, such as results.db.example")
+        parser.error(
+            f"there is no database at {args.database}; give the path of one, such as "
+            "results.db.example"
+        )
     engine = open_for_writing(str(args.database))
     with engine.connect() as connection:
-        rows = [dict(row._mapping) for row in connection.exec_driver_sql(f"SELECT * FROM runs WHERE {RESULTS} ORDER BY id")]
+        rows = [
+            dict(row._mapping)
+            for row in connection.exec_driver_sql(f"SELECT * FROM runs WHERE {RESULTS} ORDER BY id")
+        ]
     known = {row["id"]: run for row in rows if (run := resolved(row)) is not None}
     chosen = drawn([row for row in rows if row["id"] in known], args.check, args.longest)
     if not chosen:
-        raise SystemExit("no run was made again, so no digest was changed. Try: a larger --check or --longest")
+        raise SystemExit(
+            "no run was made again, so no digest was changed. Try: a larger --check or --longest"
+        )
     unequal = 0
     for row in chosen:
         again = made(known[row["id"]].spec, args.data_dir)
         before = None if args.against is None else made_by(args.against, given(row), args.data_dir)
         before = stored(engine, row["id"]) if before is None else before
         unequal += repr(again) != repr(before)
-        print(f"run {row['id']} of {row['sweep']}: {'equal' if repr(again) == repr(before) else 'other numbers'}", flush=True)
+        print(
+            f"run {row['id']} of {row['sweep']}: "
+            f"{'equal' if repr(again) == repr(before) else 'other numbers'}",
+            flush=True,
+        )
     if unequal:
         raise SystemExit(f"{unequal} runs have other numbers; no digest was changed")
     look, values = data_at_hand(args.data_dir), list[dict[str, Any]]()
@@ -135,11 +189,17 @@ def main() -> None:
         if row["id"] in known:
             run = known[row["id"]]
             task = run.spec.task
-            data = (parse(row["code_digests"]) or {}).get(f"{DATA}{task}") or look(task)  # a known digest stays
-            values.append({"number": row["id"], "digests": digests_of(run.components, {task: data})})
+            # a known digest stays
+            data = (parse(row["code_digests"]) or {}).get(f"{DATA}{task}") or look(task)
+            values.append(
+                {"number": row["id"], "digests": digests_of(run.components, {task: data})}
+            )
     with engine.begin() as connection:
         connection.execute(
-            update(runs).where(runs.c.id == bindparam("number")).values(code_digests=bindparam("digests")), values
+            update(runs)
+            .where(runs.c.id == bindparam("number"))
+            .values(code_digests=bindparam("digests")),
+            values,
         )
     print(f"{len(values)} of {len(rows)} runs have the digests of today's code")
 

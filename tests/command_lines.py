@@ -1,4 +1,6 @@
-"""Parsing command lines without running them: to prove the examples of the help and of the README."""
+"""Parsing command lines without running them: to prove the examples of the help and of the
+README.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def commands() -> Iterator[tuple[str, ...]]:
 
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
-    """The parameters that a command line gives to its command; an unknown command, option or argument raises."""
+    """The parameters that a command line gives to its command; an unknown command, option or
+    argument raises.
+    """
     command = program()
     rest = list(words)
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):

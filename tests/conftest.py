@@ -11,7 +11,8 @@ import pytest
 
 from dynabro_cli.machine.cores import cores, spin_little
 
-spin_little()  # before torch is loaded: processes that wait in a loop take the cores from each other
+# before torch is loaded: processes that wait in a loop take the cores from each other
+spin_little()
 
 import torch  # noqa: E402
 
@@ -21,18 +22,23 @@ from dynabro_cli.store.open.engine import open_for_writing  # noqa: E402
 from tests.machine.fake_mps import Service  # noqa: E402
 from tests.postgres import empty_database  # noqa: E402
 
-if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # the processes of tests share the cores; tests of threads set their number
+# the processes of tests share the cores; tests of threads set their number
+if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
     torch.set_num_threads(max(1, cores() // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
 
 
 def pytest_collection_finish() -> None:
-    """Keep all that is imported and collected out of the searches for unused objects, which last a second without this."""
+    """Keep all that is imported and collected out of the searches for unused objects, which last a
+    second without this.
+    """
     gc.freeze()
 
 
 @pytest.fixture
 def postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of an empty PostgreSQL database; files that would lie beside a database file go to a temporary folder."""
+    """The URL of an empty PostgreSQL database; files that would lie beside a database file go to a
+    temporary folder.
+    """
     monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "state"))
     with empty_database() as url:
         yield url
@@ -40,7 +46,9 @@ def postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a PostgreSQL database with tables and without rows, to be copied: making the tables takes longer."""
+    """The URL of a PostgreSQL database with tables and without rows, to be copied: making the
+    tables takes longer.
+    """
     with empty_database() as url:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("DYNABRO_STATE", str(tmp_path_factory.mktemp("tables")))
@@ -49,7 +57,9 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def postgres_with_tables(tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def postgres_with_tables(
+    tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
     """Like ``postgres``, with the tables of this version."""
     monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "state"))
     with empty_database(like=tables) as url:

@@ -41,7 +41,14 @@ def own(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 '''
 
 
-def write_rule(folder: Path, file: str = "own_rule.py", *, name: str = "own", imports: str = "", factor: str = "1.0") -> Path:
+def write_rule(
+    folder: Path,
+    file: str = "own_rule.py",
+    *,
+    name: str = "own",
+    imports: str = "",
+    factor: str = "1.0",
+) -> Path:
     """Write a plugin with an aggregator."""
     path = folder / file
     path.write_text(RULE.format(name=name, imports=imports, factor=factor))
@@ -82,7 +89,9 @@ def fresh() -> Iterator[None]:
         plugins.places[:] = places
         plugins._installed_done = done
         for name in set(sys.modules) - modules:
-            if getattr(sys.modules[name], "__file__", None) and not name.startswith(("dynabro_cli", "torch", "tests")):
+            if getattr(sys.modules[name], "__file__", None) and not name.startswith(
+                ("dynabro_cli", "torch", "tests")
+            ):
                 file = str(sys.modules[name].__file__)
                 if "/pytest-" in file or "dynabro-plugin-" in file:
                     del sys.modules[name]

@@ -1,4 +1,6 @@
-"""Databases of a PostgreSQL server, each for one test: ``.ci/postgres pytest tests`` runs the tests beside a server."""
+"""Databases of a PostgreSQL server, each for one test: ``.ci/postgres pytest tests`` runs the tests
+beside a server.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def connect(url: str, **options: Any) -> Any:
     """A connection of the driver's own, past everything that is under test."""
     import psycopg
 
-    return psycopg.connect(make_url(url).set(drivername="postgresql").render_as_string(hide_password=False), **options)
+    return psycopg.connect(
+        make_url(url).set(drivername="postgresql").render_as_string(hide_password=False), **options
+    )
 
 
 def on_server(sql: str, server: str | None = None) -> None:
@@ -42,7 +46,9 @@ def cut_connections(url: str, server: str | None = None) -> None:
 
 
 def allow_connections(url: str, allowed: bool) -> None:
-    """Let the server accept connections to a database, or end all connections and accept no more."""
+    """Let the server accept connections to a database, or end all connections and accept no
+    more.
+    """
     on_server(f"ALTER DATABASE {make_url(url).database} ALLOW_CONNECTIONS {allowed}")
     if not allowed:
         cut_connections(url)
@@ -54,7 +60,10 @@ def turn_taken(url: str, waiting: int) -> Iterator[None]:
     with closing(connect(url)) as holder, closing(connect(url, autocommit=True)) as watcher:
         holder.execute(f"SELECT pg_advisory_xact_lock({TURN})")
         yield
-        sql = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
+        sql = (
+            "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND "
+            "wait_event = 'advisory'"
+        )
         end = time.monotonic() + 50  # when they give up
         while watcher.execute(sql).fetchone() != (waiting,) and time.monotonic() < end:
             time.sleep(0.01)
@@ -64,14 +73,18 @@ def turn_taken(url: str, waiting: int) -> Iterator[None]:
 def empty_database(like: str | None = None, on: str | None = None) -> Iterator[str]:
     """Make a database, give its URL, and remove it; skip the test where there is no server.
 
-    With ``like``, the URL of a database to which nobody is connected, it is not empty but a copy of that one. ``on`` is the URL
-    of a server; by default, the one that all tests share.
+    With ``like``, the URL of a database to which nobody is connected, it is not empty but a copy of
+    that one. ``on`` is the URL of a server; by default, the one that all tests share.
     """
     server = on or os.environ.get(VARIABLE)
     if not server:
-        pytest.skip(f"{VARIABLE} names no server, such as postgresql+psycopg://user:password@host/postgres")
+        pytest.skip(
+            f"{VARIABLE} names no server, such as postgresql+psycopg://user:password@host/postgres"
+        )
     name = f"dynabro_test_{secrets.token_hex(8)}"
-    on_server(f"CREATE DATABASE {name}" + (f" TEMPLATE {make_url(like).database}" if like else ""), on)
+    on_server(
+        f"CREATE DATABASE {name}" + (f" TEMPLATE {make_url(like).database}" if like else ""), on
+    )
     try:
         yield make_url(server).set(database=name).render_as_string(hide_password=False)
     finally:
@@ -87,19 +100,36 @@ class OwnServer:
 
     def __init__(self, folder: Path) -> None:
         found = shutil.which("initdb") or str(max(Path("/usr/lib/postgresql").glob("*/bin/initdb")))
-        self._programs, self._data, user = Path(found).resolve().parent, folder / "data", getpass.getuser()
+        self._programs, self._data, user = (
+            Path(found).resolve().parent,
+            folder / "data",
+            getpass.getuser(),
+        )
         self._as: list[str] = []
         if os.getuid() == 0:  # which the server refuses to run as
             user = "postgres"
             self._as = ["runuser", "-u", user, "--"]
             shutil.chown(folder, user)
         self.url = f"postgresql+psycopg://{user}@/postgres?host={folder}"
-        self._do("initdb", "--username", user, "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync")
-        self._options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off -c full_page_writes=off"
+        self._do(
+            "initdb",
+            "--username",
+            user,
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+            "--no-sync",
+        )
+        self._options = (
+            f"-c listen_addresses='' -c unix_socket_directories={folder} -c "
+            "fsync=off -c full_page_writes=off"
+        )
         self._start()
 
     def restart(self, mode: str, pause: float = 0.0) -> None:
-        """Stop the server, ``fast`` or ``immediate``, as after a crash; start it again after some seconds."""
+        """Stop the server, ``fast`` or ``immediate``, as after a crash; start it again after some
+        seconds.
+        """
         self._do("pg_ctl", "stop", "--wait", "--mode", mode)
         time.sleep(pause)
         self._start()
@@ -121,8 +151,11 @@ class OwnServer:
 def own_server() -> Iterator[OwnServer]:
     """A server of the test's own; skip the test where tests of PostgreSQL are not asked for."""
     if not os.environ.get(VARIABLE):
-        pytest.skip(f"{VARIABLE} names no server, such as postgresql+psycopg://user:password@host/postgres")
-    folder = Path(tempfile.mkdtemp(prefix="dynabro-server.", dir="/tmp"))  # short: a socket's path has 107 bytes at most
+        pytest.skip(
+            f"{VARIABLE} names no server, such as postgresql+psycopg://user:password@host/postgres"
+        )
+    # short: a socket's path has 107 bytes at most
+    folder = Path(tempfile.mkdtemp(prefix="dynabro-server.", dir="/tmp"))
     try:
         with closing(OwnServer(folder)) as server:
             yield server

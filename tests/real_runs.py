@@ -11,10 +11,22 @@ from dynabro_cli.store.recorder import Recorder
 
 METHODS = ("sgd", "momentum:beta=0.5", "dynabro")
 SPECS = [
-    RunSpec(task="digits", model="logistic", method=method, switching="periodic:K=4", budget=40, eval_every=10, seed=seed)
+    RunSpec(
+        task="digits",
+        model="logistic",
+        method=method,
+        switching="periodic:K=4",
+        budget=40,
+        eval_every=10,
+        seed=seed,
+    )
     for method in METHODS
     for seed in (0, 1)
-] + [RunSpec(task="quadratic", method="momentum", attack="shift:lambda=1", aggregator="cwmed", budget=30)]
+] + [
+    RunSpec(
+        task="quadratic", method="momentum", attack="shift:lambda=1", aggregator="cwmed", budget=30
+    )
+]
 
 
 def fill(database: Path | str) -> None:

@@ -1,4 +1,6 @@
-"""Numbers that no run can have: every field and every parameter of every component answers with lines, or is a run."""
+"""Numbers that no run can have: every field and every parameter of every component answers with
+lines, or is a run.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,23 @@ ABSURD = (
     *("0", "-1", "1", "1e6", "1e9", str(2**62), str(2**63), "1e18", "1e300", "1e308"),
     *("1e-300", "5e-324", "0.9999999999999999", "nan", "inf", "9" * 5000),
 )
-GIVEN = {"file": "s.csv", "name": "pictures", "K": "5", "D": "3", "p": "0.1", "delta_max": "0.4", "tau": "1", "c": "1"}
+GIVEN = {
+    "file": "s.csv",
+    "name": "pictures",
+    "K": "5",
+    "D": "3",
+    "p": "0.1",
+    "delta_max": "0.4",
+    "tau": "1",
+    "c": "1",
+}
 """Parameters that have no default; 0.5 for the others."""
 FIELDS = {registry: field for field, registry in COMPONENTS.items()}
-ENTRIES = [(FIELDS[kind], entry) for kind, registry in REGISTRIES.items() for entry in registry.entries().values()]
+ENTRIES = [
+    (FIELDS[kind], entry)
+    for kind, registry in REGISTRIES.items()
+    for entry in registry.entries().values()
+]
 NUMBERS = [name for name, info in fields().items() if info.type in (int, float)]
 
 
@@ -72,7 +87,9 @@ def test_fields(name: str) -> None:
             assert len(answer(**{name: value})) <= 5
 
 
-@pytest.mark.parametrize(("field", "entry"), ENTRIES, ids=[f"{field}-{entry.name}" for field, entry in ENTRIES])
+@pytest.mark.parametrize(
+    ("field", "entry"), ENTRIES, ids=[f"{field}-{entry.name}" for field, entry in ENTRIES]
+)
 def test_parameters(field: str, entry: Entry[object]) -> None:
     with nothing_large():
         for text in written(entry):
@@ -82,18 +99,27 @@ def test_parameters(field: str, entry: Entry[object]) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("field", "entry"), ENTRIES, ids=[f"{field}-{entry.name}" for field, entry in ENTRIES])
+@pytest.mark.parametrize(
+    ("field", "entry"), ENTRIES, ids=[f"{field}-{entry.name}" for field, entry in ENTRIES]
+)
 def test_many_workers(field: str, entry: Entry[object]) -> None:
     task = {} if field in ("task", "model", "data") else {"task": "quadratic"}
     with nothing_large():
         for byzantine in ("2", "40000"):
-            values = task | {field: text_of(entry).rstrip(":"), "workers": "100000", "byzantine": byzantine}
+            values = task | {
+                field: text_of(entry).rstrip(":"),
+                "workers": "100000",
+                "byzantine": byzantine,
+            }
             assert len(answer(**values)) <= 5
 
 
 def test_more_workers_than_a_run_may_have() -> None:
     assert answer(workers=str(MOST_WORKERS + 1)) == [
-        "workers=1000001 is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto"
+        (
+            "workers=1000001 is not legal. Try: --workers with a whole number >= 1 and <= 1000000 "
+            "or auto"
+        )
     ]
 
 
@@ -101,7 +127,10 @@ def test_more_workers_than_a_run_may_have() -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"task": "quadratic", "lr_drop": ",".join(f"0.{place:06}:0.5" for place in range(1, 50_000))},
+        {
+            "task": "quadratic",
+            "lr_drop": ",".join(f"0.{place:06}:0.5" for place in range(1, 50_000)),
+        },
         {"task": "quadratic:dimension=50000,start=" + ":".join(["1"] * 50_000)},
         {"task": "quadratic", "pre_aggregators": "+".join(["clipping:c=1"] * 5000)},
         {"attack": "mixed:parts=" + "/".join(["sf"] * 30_000)},

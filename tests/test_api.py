@@ -28,14 +28,20 @@ def test_examples_in_docstrings() -> None:
 
 def test_aggregator_behind_a_chain_has_the_kappa_of_the_whole() -> None:
     messages = torch.tensor([[0.0], [1.0], [3.0], [90.0]])
-    assert make_aggregator("nnm+mean", workers=4, byzantine=1)(messages).item() == pytest.approx((4 + 94 / 3) / 4)
-    assert make_aggregator(" nnm:f=1 + cwtm:f=1 ", workers=5, byzantine=0).kappa == pytest.approx(22 / 3)
+    assert make_aggregator("nnm+mean", workers=4, byzantine=1)(messages).item() == pytest.approx(
+        (4 + 94 / 3) / 4
+    )
+    assert make_aggregator(" nnm:f=1 + cwtm:f=1 ", workers=5, byzantine=0).kappa == pytest.approx(
+        22 / 3
+    )
 
 
 @pytest.mark.parametrize("shape", [(3,), (0, 4), (4, 3), (3, 2, 1)])
 def test_aggregator_refuses_a_matrix_of_another_shape(shape: tuple[int, ...]) -> None:
     aggregator = make_aggregator("mean", workers=3, byzantine=0)
-    with pytest.raises(ValueError, match=r"expected a matrix of shape \[3, d\], one row a worker, not \["):
+    with pytest.raises(
+        ValueError, match=r"expected a matrix of shape \[3, d\], one row a worker, not \["
+    ):
         aggregator(torch.zeros(shape))
 
 
@@ -52,16 +58,36 @@ REFUSED = {
         ValueError,
         "must be floating-point numbers .*, not torch.bool; pass ",
     ),
-    "complex": (torch.ones(3, 4, dtype=torch.complex64), ValueError, "must be floating-point numbers .*, not torch.complex64$"),
+    "complex": (
+        torch.ones(3, 4, dtype=torch.complex64),
+        ValueError,
+        "must be floating-point numbers .*, not torch.complex64$",
+    ),
     "no columns": (
         torch.ones(3, 0),
         ValueError,
         r"expected a matrix of shape \[3, d\], .*, not \[3, 0\]; d must be at",
     ),
-    "no values": (torch.ones(3, 4, device="meta"), ValueError, "must be a dense tensor with values, not .* on meta"),
-    "sparse": (torch.ones(3, 4).to_sparse(), ValueError, "must be a dense tensor with values, not torch.sparse_coo"),
-    "numbers": ([[1.0, 2.0]] * 3, TypeError, r"must be a torch tensor or a NumPy array .*, not float; pass torch.as_tensor\("),
-    "texts": (np.array([["a"]] * 3), TypeError, r"must be a torch tensor or a NumPy array .*, not an array of <U1; "),
+    "no values": (
+        torch.ones(3, 4, device="meta"),
+        ValueError,
+        "must be a dense tensor with values, not .* on meta",
+    ),
+    "sparse": (
+        torch.ones(3, 4).to_sparse(),
+        ValueError,
+        "must be a dense tensor with values, not torch.sparse_coo",
+    ),
+    "numbers": (
+        [[1.0, 2.0]] * 3,
+        TypeError,
+        r"must be a torch tensor or a NumPy array .*, not float; pass torch.as_tensor\(",
+    ),
+    "texts": (
+        np.array([["a"]] * 3),
+        TypeError,
+        r"must be a torch tensor or a NumPy array .*, not an array of <U1; ",
+    ),
     "whole numbers by name": (
         {"w": torch.ones(3, 4), "n": np.ones(3, int)},
         ValueError,
@@ -72,19 +98,38 @@ REFUSED = {
         ValueError,
         r"\[2\] has the shape \[3\], and \w+\[0\] \w+ ",
     ),
-    "other names": ([{"w": torch.ones(2)}, {"b": torch.ones(2)}], ValueError, r"\[1\] has the parameters \['b'\], and "),
+    "other names": (
+        [{"w": torch.ones(2)}, {"b": torch.ones(2)}],
+        ValueError,
+        r"\[1\] has the parameters \['b'\], and ",
+    ),
     "other rows": (
         {"w": torch.ones(3, 4), "b": torch.ones(2)},
         ValueError,
         "must have parameters, all .* the same number of rows",
     ),
     "no messages": ([], ValueError, "is empty; expected one message a worker"),
-    "more rows": (np.ones((4, 2)), ValueError, r"expected a matrix of shape \[3, d\], one row a worker, not \[4, 2\]"),
+    "more rows": (
+        np.ones((4, 2)),
+        ValueError,
+        r"expected a matrix of shape \[3, d\], one row a worker, not \[4, 2\]",
+    ),
 }
-RULES = [*(name for name in AGGREGATORS.entries() if name not in ("mfm", "centered-clipping")), "mfm:threshold=1"]
-RULES += ["centered-clipping:tau=1", "nnm+krum", "nnm+cwtm", "arc+mean", "bucketing:s=1+gm", "clipping:c=1+caf"]
+RULES = [
+    *(name for name in AGGREGATORS.entries() if name not in ("mfm", "centered-clipping")),
+    "mfm:threshold=1",
+]
+RULES += [
+    "centered-clipping:tau=1",
+    "nnm+krum",
+    "nnm+cwtm",
+    "arc+mean",
+    "bucketing:s=1+gm",
+    "clipping:c=1+caf",
+]
 ATTACKS = [
-    {"shift": "shift:lambda=2", "momentum-tailored": "momentum-tailored:lambda=2"}.get(name, name) for name in KINDS.entries()
+    {"shift": "shift:lambda=2", "momentum-tailored": "momentum-tailored:lambda=2"}.get(name, name)
+    for name in KINDS.entries()
 ]
 
 
@@ -120,9 +165,14 @@ def test_half_precision_is_computed_with_in_single_precision(rule: str, dtype: t
 
 @pytest.mark.parametrize("text", ATTACKS)
 def test_attacks_compute_with_half_precision_in_single_precision(text: str) -> None:
-    own, mask = torch.randn(3, 40, generator=torch.Generator().manual_seed(0)).half(), torch.tensor([True, False, False])
+    own, mask = (
+        torch.randn(3, 40, generator=torch.Generator().manual_seed(0)).half(),
+        torch.tensor([True, False, False]),
+    )
     attacks = [make_attack(text, workers=3, beta=0.9) for _ in range(2)]
-    sent, single = (one(vectors, mask, median) for one, vectors in zip(attacks, (own, own.float()), strict=True))
+    sent, single = (
+        one(vectors, mask, median) for one, vectors in zip(attacks, (own, own.float()), strict=True)
+    )
     assert sent.dtype == torch.float16
     torch.testing.assert_close(sent, single.half(), rtol=0, atol=0, equal_nan=True)
     assert torch.equal(sent[1:], own[1:])
@@ -143,20 +193,27 @@ def test_messages_may_have_any_strides_and_a_gradient(rule: str) -> None:
         aggregate = aggregators[2](learned)
         aggregate.sum().backward()
     assert learned.grad is not None
-    assert not all(value.requires_grad for value in aggregators[2]._state.values()) or not aggregators[2]._state
+    assert (
+        not all(value.requires_grad for value in aggregators[2]._state.values())
+        or not aggregators[2]._state
+    )
 
 
 @pytest.mark.parametrize("rule", [*RULES, "gm:tolerance=1e-12", "gm:T=5"])
 def test_gradients_through_rules_are_right(rule: str) -> None:
     messages = torch.randn(11, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     messages[:2] += 3
-    assert torch.autograd.gradcheck(lambda given: made(rule, workers=11, byzantine=2)(given), messages.requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda given: made(rule, workers=11, byzantine=2)(given), messages.requires_grad_()
+    )
 
 
 EXTREMES = {
     "equal messages": lambda rows: rows[:1].repeat(7, 1),
     "zeros": lambda rows: rows * 0,
-    "a worker that sends NaN": lambda rows: torch.where(torch.arange(7)[:, None] == 3, torch.nan, rows),
+    "a worker that sends NaN": lambda rows: torch.where(
+        torch.arange(7)[:, None] == 3, torch.nan, rows
+    ),
     "large": lambda rows: rows * 1e30,
     "small": lambda rows: rows * 1e-30,
 }
@@ -164,7 +221,9 @@ EXTREMES = {
 
 @pytest.mark.parametrize("change", EXTREMES.values(), ids=EXTREMES)
 @pytest.mark.parametrize("rule", RULES)
-def test_gradients_through_rules_are_finite(rule: str, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_gradients_through_rules_are_finite(
+    rule: str, change: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
     messages = torch.randn(7, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     made(rule, workers=7, byzantine=1)(change(messages)).sum().backward()
     assert messages.grad is not None
@@ -174,9 +233,15 @@ def test_gradients_through_rules_are_finite(rule: str, change: Callable[[torch.T
 def test_a_rule_that_remembers_vectors_refuses_others() -> None:
     rule = make_aggregator("centered-clipping:tau=1", workers=3, byzantine=1)
     rule(torch.ones(3, 4))
-    with pytest.raises(ValueError, match=r"messages have 5 columns in torch.float32, and the rule remembers a vector of 4 in "):
+    with pytest.raises(
+        ValueError,
+        match=r"messages have 5 columns in torch.float32, and the rule remembers a vector of 4 in ",
+    ):
         rule(torch.ones(3, 5))
-    with pytest.raises(ValueError, match=r"messages have 4 columns in torch.float64, and the rule .* in torch.float32; make "):
+    with pytest.raises(
+        ValueError,
+        match=r"messages have 4 columns in torch.float64, and the rule .* in torch.float32; make ",
+    ):
         rule(torch.ones(3, 4).double())
     rule(torch.ones(3, 4).half())
     make_aggregator("dnc", workers=3, byzantine=1)(torch.ones(3, 5))
@@ -184,12 +249,20 @@ def test_a_rule_that_remembers_vectors_refuses_others() -> None:
 
 FORMS: dict[str, tuple[Callable[[np.ndarray[Any, Any]], Any], Callable[[Any], Any]]] = {
     "array": (lambda rows: rows, lambda row: row),
-    "read-only array, reversed strides": (lambda rows: np.broadcast_to(rows[:, ::-1], rows.shape)[:, ::-1], lambda row: row),
+    "read-only array, reversed strides": (
+        lambda rows: np.broadcast_to(rows[:, ::-1], rows.shape)[:, ::-1],
+        lambda row: row,
+    ),
     "list of vectors": (list, lambda row: row),
-    "list of tensors": (lambda rows: [torch.from_numpy(row) for row in rows], lambda row: row.numpy()),
+    "list of tensors": (
+        lambda rows: [torch.from_numpy(row) for row in rows],
+        lambda row: row.numpy(),
+    ),
     "list of matrices": (lambda rows: list(rows.reshape(-1, 2, 3)), lambda row: row.reshape(6)),
     "dicts of parameters": (
-        lambda rows: [{"b": torch.tensor(row[0]), "w": torch.tensor(row[1:]).view(1, 5)} for row in rows],
+        lambda rows: [
+            {"b": torch.tensor(row[0]), "w": torch.tensor(row[1:]).view(1, 5)} for row in rows
+        ],
         lambda row: np.r_[row["b"].numpy(), row["w"].numpy()[0]],
     ),
     "lists of parameters": (lambda rows: [[row[:2], row[2:]] for row in rows], np.concatenate),
@@ -201,9 +274,15 @@ FORMS: dict[str, tuple[Callable[[np.ndarray[Any, Any]], Any], Callable[[Any], An
 
 
 @pytest.mark.parametrize(("write", "back"), FORMS.values(), ids=FORMS)
-def test_messages_may_have_any_form(write: Callable[[Any], Any], back: Callable[[Any], Any]) -> None:
+def test_messages_may_have_any_form(
+    write: Callable[[Any], Any], back: Callable[[Any], Any]
+) -> None:
     def row(form: Any, place: int) -> Any:
-        return {name: part[place] for name, part in form.items()} if isinstance(form, dict) else form[place]
+        return (
+            {name: part[place] for name, part in form.items()}
+            if isinstance(form, dict)
+            else form[place]
+        )
 
     matrix, form, mask = torch.from_numpy(ROWS), write(ROWS), torch.arange(5) < 2
     for rule in ("nnm+krum", "cwtm", "fltrust"):
@@ -220,19 +299,32 @@ def test_messages_may_have_any_form(write: Callable[[Any], Any], back: Callable[
 
 
 def test_types_of_parameters_are_kept() -> None:
-    rows = {"w": torch.tensor(ROWS).bfloat16(), "b": ROWS[:, :1].astype("float16"), "s": ROWS[:, 0].astype(">f4")}
+    rows = {
+        "w": torch.tensor(ROWS).bfloat16(),
+        "b": ROWS[:, :1].astype("float16"),
+        "s": ROWS[:, 0].astype(">f4"),
+    }
     aggregate = make_aggregator("nnm+cwtm", workers=5, byzantine=1)(rows)
-    assert (aggregate["w"].dtype, aggregate["b"].dtype, aggregate["s"].dtype) == (torch.bfloat16, np.float16, np.dtype(">f4"))
+    assert (aggregate["w"].dtype, aggregate["b"].dtype, aggregate["s"].dtype) == (
+        torch.bfloat16,
+        np.float16,
+        np.dtype(">f4"),
+    )
     sent = make_attack("sf", workers=5)(rows, np.arange(5) < 2)
     assert torch.equal(sent["w"], torch.where(torch.arange(5)[:, None] < 2, -rows["w"], rows["w"]))
     network = torch.nn.Linear(3, 2)
-    parameters = make_aggregator("cwtm", workers=3, byzantine=1)([dict(network.named_parameters())] * 3)
+    parameters = make_aggregator("cwtm", workers=3, byzantine=1)(
+        [dict(network.named_parameters())] * 3
+    )
     network.load_state_dict(parameters)
 
 
-@pytest.mark.parametrize("rule", ["nnm+krum", "cwtm", "centered-clipping:tau=1", "bucketing:s=1+gm"])
+@pytest.mark.parametrize(
+    "rule", ["nnm+krum", "cwtm", "centered-clipping:tau=1", "bucketing:s=1+gm"]
+)
 def test_workers_that_did_not_answer_have_no_row(rule: str) -> None:
-    some = make_aggregator(rule, workers=9, byzantine=1)(ROWS)  # 5 of 9, and the Byzantine worker may be among them
+    # 5 of 9, and the Byzantine worker may be among them
+    some = make_aggregator(rule, workers=9, byzantine=1)(ROWS)
     assert np.array_equal(some, make_aggregator(rule, workers=5, byzantine=1)(ROWS))
     mask = np.arange(5) < 1
     sent = make_attack("alie", workers=9)(ROWS, mask)
@@ -240,17 +332,25 @@ def test_workers_that_did_not_answer_have_no_row(rule: str) -> None:
     with pytest.raises(SpecError, match="f=3 is not legal with 5 workers"):
         make_aggregator("cwtm", workers=9, byzantine=3)(ROWS)
     with pytest.raises(
-        ValueError, match=r"make_attack\('mimic', workers=9\) needs 9 rows, because it knows workers by .*, not 5"
+        ValueError,
+        match=r"make_attack\('mimic', workers=9\) needs 9 rows, because it knows workers by "
+        r".*, not 5",
     ):
         make_attack("mimic", workers=9)(ROWS, mask)
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda bound: pickle.loads(pickle.dumps(bound))])
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda bound: pickle.loads(pickle.dumps(bound))]
+)
 def test_objects_are_copied_with_their_state(duplicate: Callable[[Any], Any]) -> None:
     rule = make_aggregator("bucketing:s=2+centered-clipping:tau=1", workers=5, byzantine=1, seed=3)
     attack, mask = make_attack("momentum-tailored:lambda=1", workers=5, beta=0.75), np.arange(5) < 1
     stage = make_pre_aggregator("bucketing:s=2", workers=5, byzantine=1)
-    calls: list[tuple[Any, tuple[Any, ...]]] = [(rule, (ROWS,)), (attack, (ROWS, mask)), (stage, (ROWS,))]
+    calls: list[tuple[Any, tuple[Any, ...]]] = [
+        (rule, (ROWS,)),
+        (attack, (ROWS, mask)),
+        (stage, (ROWS,)),
+    ]
     for bound, given in calls:
         first = bound(*given)
         again = duplicate(bound)
@@ -273,35 +373,49 @@ def test_attack_refuses_gradients_of_another_shape(shape: tuple[int, ...]) -> No
         attack(torch.zeros(shape), torch.zeros(3, dtype=torch.bool))
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [((2,), torch.bool), ((3, 1), torch.bool), ((3,), torch.float32)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((2,), torch.bool), ((3, 1), torch.bool), ((3,), torch.float32)]
+)
 def test_attack_refuses_another_mask(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     attack, mask = make_attack("sf", workers=3), torch.zeros(shape, dtype=dtype)
-    with pytest.raises(ValueError, match=r"byzantine must be a bool mask of shape \[3\], not torch"):
+    with pytest.raises(
+        ValueError, match=r"byzantine must be a bool mask of shape \[3\], not torch"
+    ):
         attack(torch.zeros(3, 2), mask)
 
 
 def test_stateful_attack_keeps_its_state() -> None:
-    # alpha = 1/4, v = 1: v/alpha = 4 in the first round of a turn, 1 in the next; another attack object starts anew
+    # alpha = 1/4, v = 1: v/alpha = 4 in the first round of a turn, 1 in the next; another attack
+    # object starts anew
     own, mask = torch.zeros(2, 1), torch.tensor([True, False])
     attack = make_attack("momentum-tailored:lambda=1", workers=2, beta=0.75)
     assert [float(attack(own, mask)[0]) for _ in range(3)] == [4.0, 1.0, 1.0]
-    assert float(make_attack("momentum-tailored:lambda=1", workers=2, beta=0.75)(own, mask)[0]) == 4.0
+    assert (
+        float(make_attack("momentum-tailored:lambda=1", workers=2, beta=0.75)(own, mask)[0]) == 4.0
+    )
 
 
 def test_seed_and_beta_reach_the_strategy() -> None:
-    sets = {tuple(make_switching("static", workers=17, byzantine=8, seed=seed).mask(0).tolist()) for seed in range(5)}
+    sets = {
+        tuple(make_switching("static", workers=17, byzantine=8, seed=seed).mask(0).tolist())
+        for seed in range(5)
+    }
     assert len(sets) == 5  # two of five would agree by chance with probability 10/24310
     assert bool(make_switching("rotating", workers=3, byzantine=1, beta=0.9).mask(3)[1])
 
 
 def test_unknown_names_are_refused_with_a_hint() -> None:
-    with pytest.raises(SpecError, match=r"unknown aggregator 'cwmt' \(did you mean 'cwtm'\?\); legal: bulyan, caf"):
+    with pytest.raises(
+        SpecError, match=r"unknown aggregator 'cwmt' \(did you mean 'cwtm'\?\); legal: bulyan, caf"
+    ):
         make_aggregator("cwmt", workers=3, byzantine=1)
     with pytest.raises(SpecError, match="unknown pre-aggregator 'cwtm'"):
         make_aggregator("cwtm+mean", workers=3, byzantine=1)
     with pytest.raises(SpecError, match="unknown attack 'signflop'"):
         make_attack("signflop", workers=3)
-    with pytest.raises(SpecError, match=r"unknown switching strategy 'perodic' \(did you mean 'periodic'\?\)"):
+    with pytest.raises(
+        SpecError, match=r"unknown switching strategy 'perodic' \(did you mean 'periodic'\?\)"
+    ):
         make_switching("perodic:K=3", workers=3, byzantine=1)
 
 
@@ -318,6 +432,7 @@ def test_a_number_of_byzantine_workers_that_cannot_be_is_refused(byzantine: int)
 def test_the_plus_of_a_number_joins_nothing() -> None:
     messages = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     plus, plain = (
-        make_aggregator(f"nnm:f={f}+gm:nu={nu}", workers=5, byzantine=2)(messages) for f, nu in (("1e+0", "1e+2"), ("1", "100"))
+        make_aggregator(f"nnm:f={f}+gm:nu={nu}", workers=5, byzantine=2)(messages)
+        for f, nu in (("1e+0", "1e+2"), ("1", "100"))
     )
     assert torch.equal(plus, plain)

@@ -1,4 +1,6 @@
-"""The commands of docs/first-steps.md work one after the other, as ``benchmarks/first_steps`` times them."""
+"""The commands of docs/first-steps.md work one after the other, as ``benchmarks/first_steps`` times
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ ROOT = Path(__file__).parents[1]
 def test_from_a_picture_to_a_rule_in_a_sweep() -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = [str(ROOT / "benchmarks" / "first_steps"), "--no-setup"]
-    done = subprocess.run(command, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "momentum 0.9" in done.stdout
     assert "2 passed" in done.stdout

@@ -10,19 +10,31 @@ import pytest
 
 import dynabro_cli.store
 
-STORE = [module.name for module in pkgutil.walk_packages(dynabro_cli.store.__path__, "dynabro_cli.store.")]
+STORE = [
+    module.name
+    for module in pkgutil.walk_packages(dynabro_cli.store.__path__, "dynabro_cli.store.")
+]
 LIGHT = ("torch", "torchvision", "sqlalchemy", "pandas", "matplotlib", "sklearn")
 
 
 def loaded(program: str) -> set[str]:
     """The top-level packages that are loaded after ``program`` ran."""
     tail = "\nimport sys; print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
-    answer = subprocess.run([sys.executable, "-c", program + tail], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", program + tail], capture_output=True, text=True, check=True
+    )
     return set(answer.stderr.split())
 
 
 @pytest.mark.parametrize(
-    "name", ["dynabro_cli", "dynabro_cli.cli.app", "dynabro_cli.experiment.spec", "dynabro_cli.events", "dynabro_cli.gradients"]
+    "name",
+    [
+        "dynabro_cli",
+        "dynabro_cli.cli.app",
+        "dynabro_cli.experiment.spec",
+        "dynabro_cli.events",
+        "dynabro_cli.gradients",
+    ],
 )
 def test_the_command_line_starts_without_torch_and_sqlalchemy(name: str) -> None:
     modules = loaded(f"import {name}")
@@ -30,7 +42,10 @@ def test_the_command_line_starts_without_torch_and_sqlalchemy(name: str) -> None
     assert modules.isdisjoint(LIGHT)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["sweep", "--help"], ["plot", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["run", "--help"], ["sweep", "--help"], ["plot", "--help"], ["--version"]],
+)
 def test_help_needs_neither(arguments: list[str]) -> None:
     program = f"""
 import sys
@@ -46,7 +61,11 @@ except SystemExit as end:
 
 @pytest.mark.thorough
 def test_the_database_is_read_without_torch() -> None:
-    assert {"dynabro_cli.store.open.engine", "dynabro_cli.store.recorder", "dynabro_cli.store.read.queries"} <= set(STORE)
+    assert {
+        "dynabro_cli.store.open.engine",
+        "dynabro_cli.store.recorder",
+        "dynabro_cli.store.read.queries",
+    } <= set(STORE)
     modules = loaded("import " + ", ".join(STORE))
     assert "sqlalchemy" in modules
     assert modules.isdisjoint({"torch", "torchvision", "sklearn"})
@@ -59,7 +78,10 @@ def test_the_simulation_knows_nothing_of_sql_and_the_terminal() -> None:
 
 
 def test_public_names_load_on_first_use() -> None:
-    modules = loaded("import dynabro_cli; from dynabro_cli import RunSpec; RunSpec(seed=1).problems(); dir(dynabro_cli)")
+    modules = loaded(
+        "import dynabro_cli; from dynabro_cli import RunSpec; RunSpec(seed=1).problems(); "
+        "dir(dynabro_cli)"
+    )
     assert "torch" not in modules
     assert all(getattr(dynabro_cli, name) is not None for name in dynabro_cli.__all__)
 

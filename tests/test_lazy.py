@@ -70,7 +70,9 @@ def test_once_loaded_it_is_a_plain_module(slow: ModuleType) -> None:
     assert slow.loads == 2
 
 
-@pytest.mark.parametrize("statement", ["import slowpackage", "import slowpackage.part", "from slowpackage import later"])
+@pytest.mark.parametrize(
+    "statement", ["import slowpackage", "import slowpackage.part", "from slowpackage import later"]
+)
 def test_an_import_elsewhere_loads_the_same_module_once(slow: ModuleType, statement: str) -> None:
     exec(statement, {})
     assert sys.modules["slowpackage"] is slow
@@ -137,7 +139,9 @@ def test_what_is_loaded_already_is_itself() -> None:
     assert deferred("threading") is threading
     first = deferred("not_there_either")
     assert deferred("not_there_either") is first
-    sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "_module", None) is not first]
+    sys.meta_path[:] = [
+        finder for finder in sys.meta_path if getattr(finder, "_module", None) is not first
+    ]
 
 
 @pytest.mark.thorough
@@ -156,7 +160,9 @@ class Model(nn.Module):
     pass
 print(Model.__mro__[1] is torch.nn.Module)
 """
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert answer.stdout == "True\n"
 
 
@@ -172,7 +178,9 @@ assert sys.modules["numpy"] is numpy is np is of_streams
 assert type(np) is types.ModuleType
 print(isinstance(np.arange(3), numpy.ndarray), 0 <= drawn < 1)
 """
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert answer.stdout == "True True\n"
 
 

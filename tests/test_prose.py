@@ -1,4 +1,6 @@
-"""The countable part of the project's English: what ``.ci/prose.py`` finds, and that it finds no more here than is allowed."""
+"""The countable part of the project's English: what ``.ci/prose.py`` finds, and that it finds no
+more here than is allowed.
+"""
 
 from __future__ import annotations
 
@@ -96,9 +98,14 @@ def test_what_a_document_may_have(text: str) -> None:
 
 
 def test_notebooks_and_descriptions_are_read(tmp_path: Path) -> None:
-    cells = [{"cell_type": "markdown", "source": ["One\n", "line"]}, {"cell_type": "code", "source": ["told"]}]
+    cells = [
+        {"cell_type": "markdown", "source": ["One\n", "line"]},
+        {"cell_type": "code", "source": ["told"]},
+    ]
     (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
-    (tmp_path / "a.yaml").write_text("name: told\ndescription: Three methods\nbase: {}\n", encoding="utf-8")
+    (tmp_path / "a.yaml").write_text(
+        "name: told\ndescription: Three methods\nbase: {}\n", encoding="utf-8"
+    )
     assert PROSE["_text"](tmp_path / "a.ipynb") == "One\nline"
     assert PROSE["_text"](tmp_path / "a.yaml") == "Three methods"
 

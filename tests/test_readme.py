@@ -1,4 +1,6 @@
-"""README.md and docs/ tell the truth: commands parse, SQL and Python run, and columns, settings and exit codes are complete."""
+"""README.md and docs/ tell the truth: commands parse, SQL and Python run, and columns, settings and
+exit codes are complete.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ from tests.real_runs import fill
 from tests.store.made import read
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+DOCUMENTS = {
+    path: path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
 """README and the pages of docs/."""
 MOST_BYTES = 10_000
 """Largest size of README."""
@@ -60,7 +65,10 @@ def tables(text: str) -> Iterator[tuple[str, list[list[str]]]]:
     """Each markdown table with the paragraph before it; its rows without the header."""
     for found in re.finditer(r"((?:^(?!\|).*\n)*)((?:^\|.*\n)+)", text, re.MULTILINE):
         paragraph = found[1].strip().split("\n\n")[-1]
-        rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in found[2].splitlines()]
+        rows = [
+            [cell.strip() for cell in line.strip("|\n ").split("|")]
+            for line in found[2].splitlines()
+        ]
         yield paragraph, rows[2:]
 
 
@@ -100,15 +108,23 @@ def test_a_command_parses(command: str) -> None:
         from dynabro_cli.experiment.resolve import REGISTRIES
 
         kind, _, name = words[1].rpartition("/")
-        assert any(name in registry.entries() for own, registry in REGISTRIES.items() if kind in ("", own))
+        assert any(
+            name in registry.entries() for own, registry in REGISTRIES.items() if kind in ("", own)
+        )
 
 
 COMPARED = [row for _, rows in tables(page("comparison")) for row in rows]
 
 
-@pytest.mark.parametrize("row", [row for row in COMPARED if row[1] == "y"], ids=[row[0] for row in COMPARED if row[1] == "y"])
+@pytest.mark.parametrize(
+    "row",
+    [row for row in COMPARED if row[1] == "y"],
+    ids=[row[0] for row in COMPARED if row[1] == "y"],
+)
 def test_what_is_said_to_be_there_has_a_command(row: list[str]) -> None:
-    commands = [text.removeprefix("dynabro ") for text in quoted(row[-1]) if text.startswith("dynabro ")]
+    commands = [
+        text.removeprefix("dynabro ") for text in quoted(row[-1]) if text.startswith("dynabro ")
+    ]
     assert commands or "](" in row[-1]
     for command in commands:
         parse(shlex.split(command))
@@ -121,14 +137,21 @@ def test_what_is_not_there_is_said_too() -> None:
 
 # --- SQL
 
-STATEMENTS = [statement for block in blocks("sql", page("database")) for statement in block.split(";") if statement.strip()]
+STATEMENTS = [
+    statement
+    for block in blocks("sql", page("database"))
+    for statement in block.split(";")
+    if statement.strip()
+]
 
 
 def test_there_is_sql() -> None:
     assert len(STATEMENTS) >= 5
 
 
-@pytest.mark.parametrize("sql", STATEMENTS, ids=[statement.strip().splitlines()[0] for statement in STATEMENTS])
+@pytest.mark.parametrize(
+    "sql", STATEMENTS, ids=[statement.strip().splitlines()[0] for statement in STATEMENTS]
+)
 def test_sql_gives_rows(sql: str, database: Path) -> None:
     table = queries.query(open_read_only(str(database)), sql)
     rows = list(table.rows)
@@ -139,8 +162,12 @@ def test_sql_gives_rows(sql: str, database: Path) -> None:
 # --- Python
 
 
-@pytest.mark.parametrize("code", [*blocks("python", DOCUMENTS[ROOT / "README.md"]), *blocks("python", page("python"))])
-def test_python_runs(code: str, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "code", [*blocks("python", DOCUMENTS[ROOT / "README.md"]), *blocks("python", page("python"))]
+)
+def test_python_runs(
+    code: str, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copy(database, tmp_path / "results.db")
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "document", "exec"), {})
@@ -154,13 +181,16 @@ def test_every_column_of_a_view_is_documented(view: str, database: Path) -> None
     paragraphs = [text for text in page("database").split("\n\n") if f"`{view}`" in text]
     words = {word for text in paragraphs for word in quoted(text)}
     columns = {name for (name,) in read(database, "SELECT name FROM pragma_table_info(?)", view)}
-    described = set(metadata.tables["runs"].columns.keys()) if view == "final_accuracy" else set()  # what makes a cell
+    # what makes a cell
+    described = set(metadata.tables["runs"].columns.keys()) if view == "final_accuracy" else set()
     assert columns - described
     assert columns - described <= words
 
 
 def test_every_view_is_documented(database: Path) -> None:
-    views = {name for (name,) in read(database, "SELECT name FROM sqlite_master WHERE type = 'view'")}
+    views = {
+        name for (name,) in read(database, "SELECT name FROM sqlite_master WHERE type = 'view'")
+    }
     assert views <= set(quoted(page("database")))
 
 
@@ -171,7 +201,9 @@ def test_every_status_is_documented() -> None:
 # --- exit codes
 
 
-def error_classes(root: type[errors.DynabroError] = errors.DynabroError) -> Iterator[type[errors.DynabroError]]:
+def error_classes(
+    root: type[errors.DynabroError] = errors.DynabroError,
+) -> Iterator[type[errors.DynabroError]]:
     yield root
     for child in root.__subclasses__():
         yield from error_classes(child)
@@ -200,14 +232,20 @@ def test_the_sweep_can_be_planned() -> None:
 def test_every_key_of_a_sweep_is_documented() -> None:
     from dynabro_cli.grid.sweep_file import KEYS
 
-    documented = [[key for row in rows for key in quoted(row[0])] for _, rows in tables(page("sweeps"))]
+    documented = [
+        [key for row in rows for key in quoted(row[0])] for _, rows in tables(page("sweeps"))
+    ]
     assert list(KEYS) in documented
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "command",
-    [words for words in COMMANDS if words.startswith("sweep ") and not any(own in words for own in (".yaml", "--plugin"))],
+    [
+        words
+        for words in COMMANDS
+        if words.startswith("sweep ") and not any(own in words for own in (".yaml", "--plugin"))
+    ],
 )
 def test_a_sweep_that_comes_with_the_program_can_be_planned(command: str) -> None:
     from dynabro_cli.grid.plan import plan
@@ -221,7 +259,11 @@ def test_a_sweep_that_comes_with_the_program_can_be_planned(command: str) -> Non
 
 
 def test_the_version_is_the_same_everywhere() -> None:
-    (heading,) = re.findall(r"^## \[([^]]+)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[:1]
+    (heading,) = re.findall(
+        r"^## \[([^]]+)\] - (\S+)$",
+        (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )[:1]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert heading == (__version__, str(citation["date-released"]))
     assert citation["version"] == __version__
@@ -233,7 +275,11 @@ def test_the_version_is_the_same_everywhere() -> None:
 def test_every_setting_is_documented() -> None:
     ((_, rows),) = tables(page("running"))
     told = {quoted(row[0])[0]: row[1:] for row in rows}
-    users = {name: setting for name, setting in SETTINGS.items() if not setting.meaning.startswith("for tests:")}
+    users = {
+        name: setting
+        for name, setting in SETTINGS.items()
+        if not setting.meaning.startswith("for tests:")
+    }
     assert list(told) == list(users)
     for name, setting in users.items():
         meaning, legal, default = told[name]

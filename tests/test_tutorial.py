@@ -1,4 +1,6 @@
-"""The tutorial notebook runs from beginning to end, and is kept with the outputs of one such run."""
+"""The tutorial notebook runs from beginning to end, and is kept with the outputs of one such
+run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,11 @@ TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.ipynb"
 
 
 def cells(kind: str) -> list[dict[str, Any]]:
-    return [cell for cell in json.loads(TUTORIAL.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == kind]
+    return [
+        cell
+        for cell in json.loads(TUTORIAL.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == kind
+    ]
 
 
 def test_it_has_the_outputs_of_one_run() -> None:
@@ -53,8 +59,12 @@ def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     notebook = nbformat.read(TUTORIAL, as_version=4)
     nbformat.validate(notebook)
-    nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
+    nbclient.NotebookClient(
+        notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    printed = "".join(
+        output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])
+    )
     accuracies = dict(re.findall(r"^(mean|cwtm|halves) +(0\.\d+)$", printed, re.MULTILINE))
     assert set(accuracies) == {"mean", "cwtm", "halves"}
     assert float(accuracies["halves"]) > float(accuracies["mean"])

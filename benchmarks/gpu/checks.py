@@ -47,7 +47,9 @@ MACHINE, BITS, PROFILE, GRAPHS, CIFAR, BYZFL, MANY = QUESTIONS = (
 )
 MOMENTUM = "momentum:beta=0.9"
 CHANGING = "bernoulli:p=0.05,D=10,delta_max=0.72"
-"""Switching under which the number of computed gradients changes, because IPM needs no gradient of a Byzantine worker."""
+"""Switching under which the number of computed gradients changes, because IPM needs no gradient of
+a Byzantine worker.
+"""
 KERNELS = {
     "batch norm and dropout": "dynabro_cli.gradients.engine",
     "order statistics": "dynabro_cli.aggregators._order",
@@ -78,7 +80,9 @@ class How:
             model = {"mnist": "mlp:hidden=8", "cifar10": "cnn-cifar:width=0.1"}[task]
             more |= {"workers": 5, "byzantine": 1, "batch_size": 2, "model": model}
             method = method.replace("dynabro", "dynabro:jmax=1")
-        return cell(task, method, rule, budget=self.of(budget, min(budget, 3 * FLUSH_ROUNDS)), **more)
+        return cell(
+            task, method, rule, budget=self.of(budget, min(budget, 3 * FLUSH_ROUNDS)), **more
+        )
 
     def stream(self, spec: RunSpec, **more: Any) -> Iterator[events.Event]:
         """Simulate a cell."""
@@ -97,31 +101,67 @@ def checks(how: How) -> list[Check]:
         (("mnist", "dynabro", "gm"), 400, {"attack": "alie"}),
         (("cifar10", "dynabro", "cwmed"), 200, {"switching": CHANGING}),
     ):
-        made.append(Check(BITS, ", ".join(what), 30, partial(bits, how, how.cell(*what, budget, **more))))
+        made.append(
+            Check(BITS, ", ".join(what), 30, partial(bits, how, how.cell(*what, budget, **more)))
+        )
     for what, name in ((mnist, "fp32"), *((cifar, name) for name in precisions)):
-        made.append(Check(PROFILE, f"{what[0]}, {name}", 30, partial(kernels, how, how.cell(*what, 200, precision=name))))
-    made.append(Check(GRAPHS, ", ".join(mnist), 60, partial(with_graphs, how, how.cell(*mnist, 3000))))
+        made.append(
+            Check(
+                PROFILE,
+                f"{what[0]}, {name}",
+                30,
+                partial(kernels, how, how.cell(*what, 200, precision=name)),
+            )
+        )
+    made.append(
+        Check(GRAPHS, ", ".join(mnist), 60, partial(with_graphs, how, how.cell(*mnist, 3000)))
+    )
     for name in precisions:
         find = partial(timed, how, how.cell(*cifar, 80, precision=name), FLUSH_ROUNDS)
         made.append(Check(CIFAR, f"{name}, momentum", 25, find))
         if how.gpu:
             separate = [(kernel, [kernel]) for kernel in KERNELS] if name == "bf16" else []
             for title, off in (*separate, ("any kernel", list(KERNELS))):
-                made.append(Check(CIFAR, f"{name}, momentum, without {title}", 25, partial(without_kernels, off, find)))
+                made.append(
+                    Check(
+                        CIFAR,
+                        f"{name}, momentum, without {title}",
+                        25,
+                        partial(without_kernels, off, find),
+                    )
+                )
     spec = how.cell("cifar10", "dynabro", "cwmed", 240, precision=precisions[0], switching=CHANGING)
-    made.append(Check(CIFAR, f"{precisions[0]}, dynabro", 25, partial(timed, how, spec, FLUSH_ROUNDS)))
-    made += [Check(BYZFL, "dynabro", 30, partial(our_loop, how)), Check(BYZFL, "ByzFL", 30, partial(byzfls_loop, how, False))]
+    made.append(
+        Check(CIFAR, f"{precisions[0]}, dynabro", 25, partial(timed, how, spec, FLUSH_ROUNDS))
+    )
+    made += [
+        Check(BYZFL, "dynabro", 30, partial(our_loop, how)),
+        Check(BYZFL, "ByzFL", 30, partial(byzfls_loop, how, False)),
+    ]
     made.append(Check(BYZFL, "ByzFL without its data loading", 30, partial(byzfls_loop, how, True)))
     for service in (False, True) if how.gpu else (False,):
         for count in how.of((1, 4, 8, 12), (1, 2)):
-            made.append(Check(MANY, f"{count} processes{', MPS' * service}", 45, partial(together, how, count, service)))
+            made.append(
+                Check(
+                    MANY,
+                    f"{count} processes{', MPS' * service}",
+                    45,
+                    partial(together, how, count, service),
+                )
+            )
     return made
 
 
 def machine(how: How) -> Outcome:
     """Name the machine and its versions, and make a first computation on the device."""
-    right = float(torch.arange(1000, dtype=torch.float64).to(how.device).square().sum()) == 332833500
-    found: Outcome = {"right sum": right, "python": platform.python_version(), "torch": str(torch.__version__)}
+    right = (
+        float(torch.arange(1000, dtype=torch.float64).to(how.device).square().sum()) == 332833500
+    )
+    found: Outcome = {
+        "right sum": right,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+    }
     found |= {
         "triton": metadata.version("triton") if find_spec("triton") else None,
         "cores": os.cpu_count(),
@@ -129,28 +169,51 @@ def machine(how: How) -> Outcome:
     }
     if how.gpu:
         free, total = torch.cuda.mem_get_info(how.device)
-        found |= {"gpu": torch.cuda.get_device_name(how.device), "free GB": free / 1e9, "total GB": total / 1e9}
+        found |= {
+            "gpu": torch.cuda.get_device_name(how.device),
+            "free GB": free / 1e9,
+            "total GB": total / 1e9,
+        }
     return found
 
 
 def bits(how: How, spec: RunSpec) -> Outcome:
-    """Compare the rounds and the last model of a run without graphs with a run with graphs, and this one with a repetition."""
+    """Compare the rounds and the last model of a run without graphs with a run with graphs, and
+    this one with a repetition.
+    """
     runs = []
     for values in (0, FOREVER, FOREVER):
         with patch.object(graphs, "GRAPH_VALUES", values):
             run = list(how.stream(spec, weights="end"))
-        rounds = [repr(row) for event in run if isinstance(event, events.RoundsDone) for row in event.rounds]
-        tensors = safetensors.load(next(event.data for event in run if isinstance(event, events.Weights)))
+        rounds = [
+            repr(row)
+            for event in run
+            if isinstance(event, events.RoundsDone)
+            for row in event.rounds
+        ]
+        tensors = safetensors.load(
+            next(event.data for event in run if isinstance(event, events.Weights))
+        )
         runs.append((rounds, {name: tensor.tobytes() for name, tensor in tensors.items()}))
     (plain, model), (graphed, graphed_model), again = runs
-    different = [number for number, rows in enumerate(zip(plain, graphed, strict=True), 1) if rows[0] != rows[1]]
-    found: Outcome = {"rounds": len(plain), "that differ": len(different), "first": different[0] if different else None}
+    different = [
+        number
+        for number, rows in enumerate(zip(plain, graphed, strict=True), 1)
+        if rows[0] != rows[1]
+    ]
+    found: Outcome = {
+        "rounds": len(plain),
+        "that differ": len(different),
+        "first": different[0] if different else None,
+    }
     found |= {"same model": model == graphed_model, "same again": (graphed, graphed_model) == again}
     return found | {"graphs": getattr(run[-1], "how", {}).get("graphs")}
 
 
 def kernels(how: How, spec: RunSpec) -> Outcome:
-    """Profile 16 rounds by kernel, after measuring how long the host takes to begin a round while the GPU is idle."""
+    """Profile 16 rounds by kernel, after measuring how long the host takes to begin a round while
+    the GPU is idle.
+    """
     begun, one_round = list[float](), Simulation._round
 
     def timed_round(simulation: Simulation) -> Any:
@@ -167,7 +230,9 @@ def kernels(how: How, spec: RunSpec) -> Outcome:
         before = time.perf_counter()
         next(run)
         wall = time.perf_counter() - before
-    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if how.gpu else [])]) as watch:
+    with profile(
+        activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if how.gpu else [])]
+    ) as watch:
         next(run)
         synchronise(how.device)
     calls: dict[str, list[float]] = collections.defaultdict(list)
@@ -181,7 +246,11 @@ def kernels(how: How, spec: RunSpec) -> Outcome:
         "kernels": sum(map(len, calls.values())) / FLUSH_ROUNDS,
         "ms of kernels": sum(map(sum, calls.values())) / 1000,
         "rows": [
-            {"kernel": name[:90].replace("|", "/"), "calls": len(us) / FLUSH_ROUNDS, "us a round": sum(us)}
+            {
+                "kernel": name[:90].replace("|", "/"),
+                "calls": len(us) / FLUSH_ROUNDS,
+                "us a round": sum(us),
+            }
             for name, us in largest
         ],
     }
@@ -194,14 +263,23 @@ def with_graphs(how: How, spec: RunSpec) -> Outcome:
         with patch.object(graphs, "GRAPH_VALUES", values):
             found.append(timed(how, spec, 3 * FLUSH_ROUNDS))
     off, on = (outcome["ms a round"] for outcome in found)
-    return {"ms a round, off": off, "ms a round, on": on, "off over on": off / on, "graphs": found[1]["graphs"]}
+    return {
+        "ms a round, off": off,
+        "ms a round, on": on,
+        "off over on": off / on,
+        "graphs": found[1]["graphs"],
+    }
 
 
 def timed(how: How, spec: RunSpec, warm: int, ready: Callable[[], object] = int) -> Outcome:
-    """Time the rounds of a run after the first ``warm`` ones and a call of ``ready``, without evaluations."""
+    """Time the rounds of a run after the first ``warm`` ones and a call of ``ready``, without
+    evaluations.
+    """
     marks: list[tuple[float, events.Totals]] = []
     for event in how.stream(spec):
-        if isinstance(event, events.RoundsDone) and event.totals.rounds >= how.of(warm, FLUSH_ROUNDS):
+        if isinstance(event, events.RoundsDone) and event.totals.rounds >= how.of(
+            warm, FLUSH_ROUNDS
+        ):
             if not marks:
                 ready()
             marks.append((time.perf_counter(), event.totals))  # the device has made these rounds
@@ -217,7 +295,11 @@ def without_kernels(names: Sequence[str], find: Callable[[], Outcome]) -> Outcom
     """Find something out while some of Triton's kernels are off."""
     with contextlib.ExitStack() as stack:
         for name in names:
-            stack.enter_context(patch.object(importlib.import_module(KERNELS[name]), "triton_works", lambda *_: False))
+            stack.enter_context(
+                patch.object(
+                    importlib.import_module(KERNELS[name]), "triton_works", lambda *_: False
+                )
+            )
         return find()
 
 
@@ -230,17 +312,26 @@ def our_loop(how: How) -> Outcome:
 
 
 def byzfls_loop(how: How, fixed: bool) -> Outcome:
-    """Time ByzFL's own loop; with ``fixed``, each client computes its first mini-batch again and again."""
+    """Time ByzFL's own loop; with ``fixed``, each client computes its first mini-batch again and
+    again.
+    """
     with tempfile.TemporaryDirectory() as folder:
         write_mnist(Path(folder), how)
         settings, length = cases()["cwtm"].settings, how.of(20, 1)
-        return _rate(byzfl_loop.iterations(settings, Path(folder), how.device, length, fixed=fixed), how.of(6, 2))
+        return _rate(
+            byzfl_loop.iterations(settings, Path(folder), how.device, length, fixed=fixed),
+            how.of(6, 2),
+        )
 
 
 def _rate(blocks: Iterator[Block], count: int) -> Outcome:
-    """Return the iterations per second of some blocks after the first one: median, least and most."""
+    """Return the iterations per second of some blocks after the first one: median, least and
+    most.
+    """
     next(blocks)
-    rates = sorted(block.iterations / block.seconds for _, block in zip(range(count), blocks, strict=False))
+    rates = sorted(
+        block.iterations / block.seconds for _, block in zip(range(count), blocks, strict=False)
+    )
     return {"iterations/s": statistics.median(rates), "least": rates[0], "most": rates[-1]}
 
 
@@ -250,15 +341,25 @@ def write_mnist(folder: Path, how: How) -> None:
     raw.mkdir(parents=True)
     for name, part in (("train", "train"), ("t10k", "test")):
         pixels, labels = getattr(images, f"{part}_images"), getattr(images, f"{part}_labels")
-        sizes, numbers = struct.pack(">4B3I", 0, 0, 8, 3, len(pixels), 28, 28), struct.pack(">4BI", 0, 0, 8, 1, len(labels))
+        sizes, numbers = (
+            struct.pack(">4B3I", 0, 0, 8, 3, len(pixels), 28, 28),
+            struct.pack(">4BI", 0, 0, 8, 1, len(labels)),
+        )
         (raw / f"{name}-images-idx3-ubyte").write_bytes(sizes + pixels.numpy().tobytes())
-        (raw / f"{name}-labels-idx1-ubyte").write_bytes(numbers + labels.numpy().astype("uint8").tobytes())
+        (raw / f"{name}-labels-idx1-ubyte").write_bytes(
+            numbers + labels.numpy().astype("uint8").tobytes()
+        )
 
 
 def together(how: How, count: int, service: bool) -> Outcome:
-    """Make rounds of MNIST in ``count`` processes at the same time; they begin together when all are warm."""
+    """Make rounds of MNIST in ``count`` processes at the same time; they begin together when all
+    are warm.
+    """
     barrier = FORK.Barrier(count)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        contextlib.ExitStack() as stack,
+    ):
         served = mps.start(stack) if service else str(Path(folder, "none"))
         if served is None:
             return {"error": "CUDA's multi-process service did not start"}
@@ -274,4 +375,6 @@ def together(how: How, count: int, service: bool) -> Outcome:
 def _one_of_many(how: How, seed: int, barrier: Any, environment: dict[str, str]) -> Outcome:
     os.environ.update(environment)
     torch.set_num_threads(1)
-    return timed(how, how.cell("mnist", MOMENTUM, "cwtm", 648, seed=seed), 3 * FLUSH_ROUNDS, barrier.wait)
+    return timed(
+        how, how.cell("mnist", MOMENTUM, "cwtm", 648, seed=seed), 3 * FLUSH_ROUNDS, barrier.wait
+    )

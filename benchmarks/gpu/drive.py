@@ -1,7 +1,7 @@
 """Make the checks in forked processes, one after another, and write a line of JSON after each.
 
-This process has imported torch, and never touches CUDA: a process cannot be forked after that. A check that crashes, hangs or
-spoils the GPU ends only its own process.
+This process has imported torch, and never touches CUDA: a process cannot be forked after that. A
+check that crashes, hangs or spoils the GPU ends only its own process.
 """
 
 from __future__ import annotations
@@ -26,11 +26,15 @@ PATIENCE = 5.0
 """Seconds that a process has to end itself. A check begins only if more seconds are left."""
 
 Outcome = dict[str, Any]
-"""Numbers and texts by name. ``error`` says why there are no others; ``rows`` are the rows of a separate table."""
+"""Numbers and texts by name. ``error`` says why there are no others; ``rows`` are the rows of a
+separate table.
+"""
 
 
 class Check(NamedTuple):
-    """A thing to find out: the question that it answers, its name, its time limit in seconds, and how to find it out."""
+    """A thing to find out: the question that it answers, its name, its time limit in seconds, and
+    how to find it out.
+    """
 
     question: str
     name: str
@@ -38,8 +42,11 @@ class Check(NamedTuple):
     find: Callable[[], Outcome]
 
 
-def measure(out: Path, checks: Sequence[Check], minutes: float, say: Callable[[str], None] = print) -> bool:
-    """Make the checks within the time, and write ``gpu.jsonl``, ``gpu.md`` and ``log.txt``; return True if all have a result.
+def measure(
+    out: Path, checks: Sequence[Check], minutes: float, say: Callable[[str], None] = print
+) -> bool:
+    """Make the checks within the time, and write ``gpu.jsonl``, ``gpu.md`` and ``log.txt``; return
+    True if all have a result.
 
     The first check looks for the GPU. If it fails, the others are not tried.
     """
@@ -50,7 +57,11 @@ def measure(out: Path, checks: Sequence[Check], minutes: float, say: Callable[[s
             before, outcome = time.monotonic(), Outcome(error="no time left")
             if end - before > PATIENCE:
                 outcome = forked([check.find], min(check.seconds, end - before), out / "log.txt")[0]
-            head = {"question": check.question, "check": check.name, "s": round(time.monotonic() - before, 1)}
+            head = {
+                "question": check.question,
+                "check": check.name,
+                "s": round(time.monotonic() - before, 1),
+            }
             lines.append(head | outcome)
             file.write(json.dumps(lines[-1]) + "\n")
             (out / "gpu.md").write_text(tables(lines), encoding="utf-8")
@@ -61,7 +72,9 @@ def measure(out: Path, checks: Sequence[Check], minutes: float, say: Callable[[s
 
 
 def forked(finds: Sequence[Callable[[], Outcome]], seconds: float, log: Path) -> list[Outcome]:
-    """Call functions in forked processes, all at once, for at most ``seconds``; ``log`` has their output."""
+    """Call functions in forked processes, all at once, for at most ``seconds``; ``log`` has their
+    output.
+    """
     end, outcomes = time.monotonic() + seconds, list[Outcome]()
     processes: list[tuple[BaseProcess, Connection]] = []
     try:
@@ -69,11 +82,14 @@ def forked(finds: Sequence[Callable[[], Outcome]], seconds: float, log: Path) ->
             receiving, sending = FORK.Pipe(duplex=False)
             processes.append((FORK.Process(target=_child, args=(find, sending, log)), receiving))
             processes[-1][0].start()
-            sending.close()  # before the next fork, so that the end of the process is the end of the pipe
+            # before the next fork, so that the end of the process is the end of the pipe
+            sending.close()
         for process, receiving in processes:
             try:
                 there = receiving.poll(max(0.0, end - time.monotonic()))
-                outcomes.append(receiving.recv() if there else {"error": f"longer than {seconds:.0f} s"})
+                outcomes.append(
+                    receiving.recv() if there else {"error": f"longer than {seconds:.0f} s"}
+                )
             except EOFError:
                 process.join(PATIENCE)
                 outcomes.append({"error": f"the process ended with code {process.exitcode}"})
@@ -89,7 +105,8 @@ def forked(finds: Sequence[Callable[[], Outcome]], seconds: float, log: Path) ->
 def _child(find: Callable[[], Outcome], pipe: Connection, log: Path) -> None:
     """Call the function in this process, and send its result."""
     die_with_parent(os.getppid())
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # an exception, so that what a check has started is ended
+    # an exception, so that what a check has started is ended
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with log.open("a") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -106,8 +123,17 @@ def tables(lines: Sequence[Outcome]) -> str:
     parts = []
     for question in dict.fromkeys(line["question"] for line in lines):
         checks = [line for line in lines if line["question"] == question]
-        columns = dict.fromkeys(name for line in checks for name in line if name not in ("question", "rows"))
-        for title, rows in ((f"## {question}", checks), *((f"### {line['check']}", line.get("rows")) for line in checks)):
+        columns = dict.fromkeys(
+            name for line in checks for name in line if name not in ("question", "rows")
+        )
+        for title, rows in (
+            (f"## {question}", checks),
+            *((f"### {line['check']}", line.get("rows")) for line in checks),
+        ):
             names = list(columns) if rows is checks else list(rows[0]) if rows else []
-            parts += [title, table(names, [[row.get(name) for name in names] for row in rows])] if rows else []
+            parts += (
+                [title, table(names, [[row.get(name) for name in names] for row in rows])]
+                if rows
+                else []
+            )
     return "\n\n".join(parts) + "\n"

@@ -1,6 +1,8 @@
-"""Random numbers as a function of seed and call, in integer arithmetic that works inside a compiled function.
+"""Random numbers as a function of seed and call, in integer arithmetic that works inside a compiled
+function.
 
-A counter-based stream as in ``streams.py``, but drawn on the messages' device, so that no round waits for a GPU.
+A counter-based stream as in ``streams.py``, but drawn on the messages' device, so that no round
+waits for a GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ BITS = (1 << 32) - 1
 
 
 class Draws:
-    """Random numbers of a run's aggregation; two runs with the same seed draw the same numbers in their n-th calls."""
+    """Random numbers of a run's aggregation; two runs with the same seed draw the same numbers in
+    their n-th calls.
+    """
 
     def __init__(self, seed: int) -> None:
         self._key = Streams(seed).integer("aggregation", 0)
@@ -33,7 +37,8 @@ class Draws:
         return self.numbers(call, m, device).sort().indices
 
     def coordinates(self, call: int | Tensor, count: int, d: int, device: torch.device) -> Tensor:
-        """Return ``count`` of d coordinates in ascending order, one from each of ``count`` equally long stretches.
+        """Return ``count`` of d coordinates in ascending order, one from each of ``count`` equally
+        long stretches.
 
         All coordinates are equally likely if ``count`` divides d, and nearly so otherwise.
         """
@@ -43,7 +48,9 @@ class Draws:
 
 
 def scrambled(x: Tensor) -> Tensor:
-    """Apply a bijection of [0, 2^32) that leaves no pattern (Wellons' hash-prospector); no product exceeds 63 bits."""
+    """Apply a bijection of [0, 2^32) that leaves no pattern (Wellons' hash-prospector); no product
+    exceeds 63 bits.
+    """
     x = ((x ^ (x >> 16)) * 0x21F0AAAD) & BITS
     x = ((x ^ (x >> 15)) * 0x735A2D97) & BITS
     return x ^ (x >> 15)

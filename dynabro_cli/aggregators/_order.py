@@ -1,8 +1,10 @@
-"""Sorting networks over the rows of an [m, d] matrix, reduced to the order statistics that a rule needs.
+"""Sorting networks over the rows of an [m, d] matrix, reduced to the order statistics that a rule
+needs.
 
-Batcher's odd-even merge sort (AFIPS 1968) compares whole rows, so a column-wise sort becomes a fixed sequence of
-``minimum`` and ``maximum`` over contiguous memory, several times faster than ``sort(0)`` and equal to it bit for bit. A kernel
-does the same in one call, with equal results: ``_order.cpp`` on a CPU, and ``_order_kernel.py`` on a GPU.
+Batcher's odd-even merge sort (AFIPS 1968) compares whole rows, so a column-wise sort becomes a
+fixed sequence of ``minimum`` and ``maximum`` over contiguous memory, several times faster than
+``sort(0)`` and equal to it bit for bit. A kernel does the same in one call, with equal results:
+``_order.cpp`` on a CPU, and ``_order_kernel.py`` on a GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ COLUMNS = 1 << 15  # on a CPU, a block of columns that stays in cache with all i
 
 @functools.cache
 def comparators(m: int, first: int, stop: int) -> tuple[tuple[int, int], ...]:
-    """Return the comparators (i, j), i < j, of a network that sorts m inputs in its outputs [first, stop)."""
+    """Return the comparators (i, j), i < j, of a network that sorts m inputs in its outputs [first,
+    stop).
+    """
     pairs = []
     p = 1
     while p < m:
@@ -50,21 +54,27 @@ def comparators(m: int, first: int, stop: int) -> tuple[tuple[int, int], ...]:
 
 
 def middle_mean(messages: Tensor, trim: int) -> Tensor:
-    """Return the mean over rows [trim, m - trim) of the column-wise sorted messages: [m, d] -> [d]."""
+    """Return the mean over rows [trim, m - trim) of the column-wise sorted messages: [m, d] ->
+    [d].
+    """
     m = messages.shape[0]
     found = _by_kernel(messages, trim, trim, -1)
     if found is not None:
         return found
     network = comparators(m, trim, m - trim)
     blocks = column_blocks(messages, COLUMNS)
-    return torch.cat([mean_of_rows(_ordered(messages[:, block], network)[trim : m - trim]) for block in blocks])
+    return torch.cat(
+        [mean_of_rows(_ordered(messages[:, block], network)[trim : m - trim]) for block in blocks]
+    )
 
 
 def nearest_mean(messages: Tensor, trim: int, left_out: int) -> Tensor:
-    """Return the mean of the m - left_out values of each column that are nearest to its ``middle_mean``: [m, d] -> [d].
+    """Return the mean of the m - left_out values of each column that are nearest to its
+    ``middle_mean``: [m, d] -> [d].
 
-    The values nearest to a centre are next to each other in a sorted column. Of two values that are m - left_out places apart,
-    the one further from the centre is left out; in a tie, the larger one.
+    The values nearest to a centre are next to each other in a sorted column. Of two values that are
+    m - left_out places apart, the one further from the centre is left out; in a tie, the larger
+    one.
     """
     m = messages.shape[0]
     found = _by_kernel(messages, 0, trim, left_out)
@@ -94,10 +104,11 @@ def _ordered(messages: Tensor, network: tuple[tuple[int, int], ...]) -> list[Ten
 
 
 def _by_kernel(messages: Tensor, first: int, trim: int, left_out: int) -> Tensor | None:
-    """Compute ``middle_mean``, or ``nearest_mean`` if ``left_out`` >= 0, with a kernel; the result is equal bit for bit.
+    """Compute ``middle_mean``, or ``nearest_mean`` if ``left_out`` >= 0, with a kernel; the result
+    is equal bit for bit.
 
-    Return None if the kernel is not available, or does not support these messages. The kernel needs the sorted rows [first, m -
-    first).
+    Return None if the kernel is not available, or does not support these messages. The kernel needs
+    the sorted rows [first, m - first).
     """
     m = messages.shape[0]
     if m <= MOST_ROWS and messages.dtype == torch.float32 and triton_works(messages):
@@ -129,13 +140,28 @@ def _functions(library: ctypes.CDLL) -> dict[torch.dtype, Any]:
     library.scratch.argtypes, library.scratch.restype = [long, long], long
     functions = {torch.float32: library.of_float, torch.float64: library.of_double}
     for function in functions.values():
-        function.argtypes = [pointer, long, pointer, pointer, long, long, long, pointer, pointer, long, long, long]
+        function.argtypes = [
+            pointer,
+            long,
+            pointer,
+            pointer,
+            long,
+            long,
+            long,
+            pointer,
+            pointer,
+            long,
+            long,
+            long,
+        ]
         function.restype = None
     return functions
 
 
 @functools.cache
 def _network(m: int, first: int) -> tuple[int, Any]:
-    """Return the number of comparators for the outputs [first, m - first), and an array of their rows for the kernel."""
+    """Return the number of comparators for the outputs [first, m - first), and an array of their
+    rows for the kernel.
+    """
     rows = [row for pair in comparators(m, first, m - first) for row in pair]
     return len(rows) // 2, (ctypes.c_int * len(rows))(*rows)

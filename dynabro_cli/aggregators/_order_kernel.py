@@ -1,5 +1,8 @@
-# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, disable-error-code="assignment, var-annotated"
-"""Order statistics as one kernel of a GPU: a thread sorts the values of its columns in registers."""
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
+# mypy: disable-error-code="assignment, var-annotated"
+"""Order statistics as one kernel of a GPU: a thread sorts the values of its columns in
+registers.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -41,9 +44,11 @@ def order(
     COUNT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write ``middle_mean`` [d] of the messages [M, d], or ``nearest_mean`` if LEFT_OUT >= 0; ``_order`` does the same.
+    """Write ``middle_mean`` [d] of the messages [M, d], or ``nearest_mean`` if LEFT_OUT >= 0;
+    ``_order`` does the same.
 
-    PAIRS has the rows of COUNT comparators. Minimum and maximum are NaN if one of the values is, as torch's are.
+    PAIRS has the rows of COUNT comparators. Minimum and maximum are NaN if one of the values is, as
+    torch's are.
     """
     k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = k < d
@@ -53,7 +58,13 @@ def order(
     for c in tl.static_range(0, 2 * COUNT, 2):
         low = tl.minimum(rows[PAIRS[c]], rows[PAIRS[c + 1]], propagate_nan=tl.PropagateNan.ALL)
         high = tl.maximum(rows[PAIRS[c]], rows[PAIRS[c + 1]], propagate_nan=tl.PropagateNan.ALL)
-        rows = rows[: PAIRS[c]] + (low,) + rows[PAIRS[c] + 1 : PAIRS[c + 1]] + (high,) + rows[PAIRS[c + 1] + 1 :]  # noqa: RUF005
+        rows = (
+            rows[: PAIRS[c]]  # noqa: RUF005
+            + (low,)
+            + rows[PAIRS[c] + 1 : PAIRS[c + 1]]
+            + (high,)
+            + rows[PAIRS[c + 1] + 1 :]
+        )
     result = mean_of(rows, TRIM, M - TRIM)
     if LEFT_OUT >= 0:
         kept = ()
@@ -67,11 +78,22 @@ def order(
     tl.store(out + k, result, mask=inside)
 
 
-def order_statistics(messages: "Tensor", pairs: tuple[tuple[int, int], ...], trim: int, left_out: int) -> "Tensor":
-    """Return ``middle_mean``, or ``nearest_mean`` if ``left_out`` >= 0, of messages [m, d] in single precision on a GPU."""
+def order_statistics(
+    messages: "Tensor", pairs: tuple[tuple[int, int], ...], trim: int, left_out: int
+) -> "Tensor":
+    """Return ``middle_mean``, or ``nearest_mean`` if ``left_out`` >= 0, of messages [m, d] in
+    single precision on a GPU.
+    """
     rows = messages if messages.stride(1) == 1 else messages.contiguous()
     m, d = rows.shape
     out = torch.empty(d, dtype=rows.dtype, device=rows.device)
-    constants = {"M": m, "TRIM": trim, "LEFT_OUT": left_out, "PAIRS": sum(pairs, ()), "COUNT": len(pairs), "BLOCK": COLUMNS}
+    constants = {
+        "M": m,
+        "TRIM": trim,
+        "LEFT_OUT": left_out,
+        "PAIRS": sum(pairs, ()),
+        "COUNT": len(pairs),
+        "BLOCK": COLUMNS,
+    }
     gpu_kernels.launch(order, (triton.cdiv(d, COLUMNS),), rows, out, rows.stride(0), d, **constants)
     return out

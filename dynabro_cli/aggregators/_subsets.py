@@ -24,16 +24,21 @@ def check_number(rule: str, m: int, f: int, most: int) -> None:
         return
     count = str(math.comb(m, f)) if _within(m, f, MOST_PRINTED) else f"more than {MOST_PRINTED}"
     fewer = max(itertools.takewhile(lambda g: _within(m, g, most), range(f)))
-    smaller = max(itertools.takewhile(lambda n: _within(n, f, most), range(2 * f + 1, m)), default=None)
+    smaller = max(
+        itertools.takewhile(lambda n: _within(n, f, most), range(2 * f + 1, m)), default=None
+    )
     raise SpecError(
-        f"aggregator {rule!r}: {m} workers with f={f} have {count} subsets of {m - f}, and each aggregate "
+        f"aggregator {rule!r}: {m} workers with f={f} have {count} subsets of {m - f}, and "
+        "each aggregate "
         f"compares all of them, which takes reasonable time up to {most}. Try: '{rule}:f={fewer}'"
         + (f", or {smaller} workers" if smaller else "")
     )
 
 
 def _within(m: int, f: int, most: int) -> bool:
-    """Return True if m workers have at most ``most`` subsets of m - f; the exact number may be too large to compute."""
+    """Return True if m workers have at most ``most`` subsets of m - f; the exact number may be too
+    large to compute.
+    """
     count = 1
     for k in range(1, min(f, m - f) + 1):
         count = count * (m - k + 1) // k
@@ -44,7 +49,9 @@ def _within(m: int, f: int, most: int) -> bool:
 
 @functools.lru_cache(maxsize=4)
 def subsets(m: int, size: int, device: torch.device) -> Tensor:
-    """Return the indices of all subsets of ``size`` of m workers, in lexicographic order, [C(m, size), size]."""
+    """Return the indices of all subsets of ``size`` of m workers, in lexicographic order, [C(m,
+    size), size].
+    """
     indices = itertools.chain.from_iterable(itertools.combinations(range(m), size))
     table = torch.from_numpy(np.fromiter(indices, np.int64, math.comb(m, size) * size))
     return table.view(-1, size).to(device)

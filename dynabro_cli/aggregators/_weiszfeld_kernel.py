@@ -1,5 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
-"""Weiszfeld's steps as one kernel of a GPU, so that the host neither waits for the Gram matrix nor sends weights back."""
+"""Weiszfeld's steps as one kernel of a GPU, so that the host neither waits for the Gram matrix nor
+sends weights back.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -14,15 +16,28 @@ if TYPE_CHECKING:
 
 
 @triton.jit
-def steps(gram, weights, nu: tl.float64, tolerance: tl.float64, smallest: tl.float64, most_steps, m, M: tl.constexpr):
-    """Write the weights [m] of the geometric median; ``weiszfeld`` in ``gm`` does the same in NumPy, line by line.
+def steps(
+    gram,
+    weights,
+    nu: tl.float64,
+    tolerance: tl.float64,
+    smallest: tl.float64,
+    most_steps,
+    m,
+    M: tl.constexpr,
+):
+    """Write the weights [m] of the geometric median; ``weiszfeld`` in ``gm`` does the same in
+    NumPy, line by line.
 
-    ``smallest`` is the least distance that counts; ``M`` is the power of two that the m workers are padded to. The numbers need
-    their types: without them, Triton would use single precision, in which ``smallest`` is 0.
+    ``smallest`` is the least distance that counts; ``M`` is the power of two that the m workers are
+    padded to. The numbers need their types: without them, Triton would use single precision, in
+    which ``smallest`` is 0.
     """
     i = tl.arange(0, M)
     inside = i < m
-    products = tl.load(gram + i[:, None] * m + i[None, :], mask=inside[:, None] & inside[None, :], other=0.0)
+    products = tl.load(
+        gram + i[:, None] * m + i[None, :], mask=inside[:, None] & inside[None, :], other=0.0
+    )
     squares = tl.maximum(tl.sum(tl.where(i[:, None] == i[None, :], products, 0.0), 1), 0.0)
     distances = tl.sqrt(squares)
     ordered = tl.sort(tl.where(inside, distances, float("inf")))
@@ -48,10 +63,23 @@ def steps(gram, weights, nu: tl.float64, tolerance: tl.float64, smallest: tl.flo
 
 
 def weights_of(gram: "Tensor", nu: float, tolerance: float, most_steps: int) -> "Tensor":
-    """Return the weights [m] of the geometric median from the Gram matrix [m, m] on a GPU; see ``weiszfeld`` in ``gm``."""
+    """Return the weights [m] of the geometric median from the Gram matrix [m, m] on a GPU; see
+    ``weiszfeld`` in ``gm``.
+    """
     m = len(gram)
     weights = torch.empty(m, dtype=torch.float64, device=gram.device)
     smallest = torch.finfo(torch.float64).tiny * m
     padded = max(2, 1 << (m - 1).bit_length())
-    gpu_kernels.launch(steps, (1,), gram.double().contiguous(), weights, nu, tolerance, smallest, most_steps, m, M=padded)
+    gpu_kernels.launch(
+        steps,
+        (1,),
+        gram.double().contiguous(),
+        weights,
+        nu,
+        tolerance,
+        smallest,
+        most_steps,
+        m,
+        M=padded,
+    )
     return weights.to(gram.dtype)

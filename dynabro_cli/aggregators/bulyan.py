@@ -6,7 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless
+from dynabro_cli.aggregators._api import (
+    REGISTRY,
+    Aggregator,
+    AggregatorSetting,
+    declared,
+    stateless,
+)
 from dynabro_cli.aggregators._order import nearest_mean
 from dynabro_cli.aggregators._selection import refuse_f
 from dynabro_cli.components import parameter
@@ -20,22 +26,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    f: int | None = parameter(None, minimum=0, auto=declared, help="Byzantine workers tolerated; auto: the declared number")
+    f: int | None = parameter(
+        None,
+        minimum=0,
+        auto=declared,
+        help="Byzantine workers tolerated; auto: the declared number",
+    )
 
 
-@REGISTRY.register("bulyan", Parameters, reference="El Mhamdi, Guerraoui & Rouault, ICML 2018 (Section 4)")
+@REGISTRY.register(
+    "bulyan", Parameters, reference="El Mhamdi, Guerraoui & Rouault, ICML 2018 (Section 4)"
+)
 def bulyan(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Bulyan: messages chosen by Krum one after another, and the mean around their median.
 
-    Of the n messages not chosen yet, Krum chooses the one with the lowest sum of squared distances to its n - f - 2
-    nearest others (the lowest index wins a tie), until theta = m - 2f are chosen. A(g_1, ..., g_m)_k = mean of the
-    theta - 2f chosen values nearest to their median.
+    Of the n messages not chosen yet, Krum chooses the one with the lowest sum of squared distances
+    to its n - f - 2 nearest others (the lowest index wins a tie), until theta = m - 2f are chosen.
+    A(g_1, ..., g_m)_k = mean of the theta - 2f chosen values nearest to their median.
 
     No kappa is proved. Costs O(m^2 d + m^3 log m). Raises SpecError unless m >= 4f + 3.
 
-    Differs from the paper: the paper does not define Krum's score once fewer than 2f + 3 messages are left; here the score
-    counts at least one neighbour. With even theta the median is the midpoint of the two middle values, not one of them. Of two
-    values equally far from the median the smaller one counts.
+    Differs from the paper: the paper does not define Krum's score once fewer than 2f + 3 messages
+    are left; here the score counts at least one neighbour. With even theta the median is the
+    midpoint of the two middle values, not one of them. Of two values equally far from the median
+    the smaller one counts.
     """
     m = setting.workers
     f = setting.byzantine if parameters.f is None else parameters.f
@@ -54,10 +68,14 @@ def bulyan(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     lambda distances, f, count: distances.new_empty(count, dtype=torch.int64),
 )
 def choose(distances: Tensor, f: int, count: int) -> Tensor:
-    """Return the indices [count] of the messages that Krum chooses one after another, from squared distances [m, m]."""
+    """Return the indices [count] of the messages that Krum chooses one after another, from squared
+    distances [m, m].
+    """
     m = distances.shape[0]
-    distances = distances.triu() + distances.triu().mT  # two messages that are nearest to each other tie, whatever the rounding
-    largest = torch.finfo(distances.dtype).max  # for infinitely distant messages, which can still be chosen
+    # two messages that are nearest to each other tie, whatever the rounding
+    distances = distances.triu() + distances.triu().mT
+    # for infinitely distant messages, which can still be chosen
+    largest = torch.finfo(distances.dtype).max
     distances = distances.clamp_max(largest / m).fill_diagonal_(math.inf)
     gone = torch.zeros(m, dtype=torch.bool, device=distances.device)
     chosen = []

@@ -17,23 +17,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    tau: float = parameter(above=0, help="clipping radius: the largest pull of a message, in the messages' own units")
+    tau: float = parameter(
+        above=0, help="clipping radius: the largest pull of a message, in the messages' own units"
+    )
     L: int = parameter(1, minimum=1, help="clipping iterations per call")
 
 
-@REGISTRY.register("centered-clipping", Parameters, reference="Karimireddy, He & Jaggi, ICML 2021 (Algorithm 2, AggCC)")
+@REGISTRY.register(
+    "centered-clipping",
+    Parameters,
+    reference="Karimireddy, He & Jaggi, ICML 2021 (Algorithm 2, AggCC)",
+)
 def centered_clipping(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
-    """Centered clipping: a step from the last aggregate towards the messages, each pulling no further than tau.
+    """Centered clipping: a step from the last aggregate towards the messages, each pulling no
+    further than tau.
 
-    L times v <- v + (1/m) sum_i (g_i - v) min(1, tau/|g_i - v|), from the v that the last call returned (0 at first).
-    v is the rule's state, and goes into checkpoints. A call that returns a NaN or an Inf leaves v unchanged.
+    L times v <- v + (1/m) sum_i (g_i - v) min(1, tau/|g_i - v|), from the v that the last call
+    returned (0 at first). v is the rule's state, and goes into checkpoints. A call that returns a
+    NaN or an Inf leaves v unchanged.
 
-    No kappa: the proved bound needs a tau chosen for the noise, and a v that is already near. tau has no default because it
-    determines the robustness; the right value depends on the task and the scale of momentum. Costs O(L m d). Raises SpecError
-    if 2f >= m with f the declared number of Byzantine workers, which the rule itself does not use.
+    No kappa: the proved bound needs a tau chosen for the noise, and a v that is already near. tau
+    has no default because it determines the robustness; the right value depends on the task and the
+    scale of momentum. Costs O(L m d). Raises SpecError if 2f >= m with f the declared number of
+    Byzantine workers, which the rule itself does not use.
 
-    Differs from the paper: v is carried from call to call. A round of a multi-level method (``dynabro``) makes up to three
-    calls, one for each of the levels 0, J-1 and J.
+    Differs from the paper: v is carried from call to call. A round of a multi-level method
+    (``dynabro``) makes up to three calls, one for each of the levels 0, J-1 and J.
     """
     m = setting.workers
     tolerated("centered-clipping", None, setting)

@@ -6,7 +6,15 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, State, declared, proved, tolerated
+from dynabro_cli.aggregators._api import (
+    REGISTRY,
+    Aggregator,
+    AggregatorSetting,
+    State,
+    declared,
+    proved,
+    tolerated,
+)
 from dynabro_cli.components import Component, parameter, split_text
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
@@ -19,8 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    rule: str = parameter("cwtm", help="the rule whose result is the centre, its parameters joined by :, such as gm:T=3")
-    f: int | None = parameter(None, minimum=0, auto=declared, help="messages to leave out; auto: declared Byzantine workers")
+    rule: str = parameter(
+        "cwtm",
+        help="the rule whose result is the centre, its parameters joined by :, such as gm:T=3",
+    )
+    f: int | None = parameter(
+        None,
+        minimum=0,
+        auto=declared,
+        help="messages to leave out; auto: declared Byzantine workers",
+    )
 
     def __post_init__(self) -> None:
         """Write the rule canonically, so that a run has one key; the factory reports problems."""
@@ -33,23 +49,28 @@ class Parameters:
         return (_parse(self.rule),)
 
 
-@REGISTRY.register("ctma", Parameters, reference="Dahan & Levy, ICML 2024, arXiv 2405.14759, Algorithm 1 (CTMA)")
+@REGISTRY.register(
+    "ctma", Parameters, reference="Dahan & Levy, ICML 2024, arXiv 2405.14759, Algorithm 1 (CTMA)"
+)
 def ctma(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
-    """Centred trimmed meta-aggregation (CTMA): the mean of the m - f messages that are nearest to another rule's result.
+    """Centred trimmed meta-aggregation (CTMA): the mean of the m - f messages that are nearest to
+    another rule's result.
 
-    a_0 = rule(g_1, ..., g_m), S = the m - f messages with the smallest |g_i - a_0|, ties to the lowest index, and A = mean of
-    the g_i with i in S. After pre-aggregators, both steps see the messages that come out of them.
+    a_0 = rule(g_1, ..., g_m), S = the m - f messages with the smallest |g_i - a_0|, ties to the
+    lowest index, and A = mean of the g_i with i in S. After pre-aggregators, both steps see the
+    messages that come out of them.
 
-    kappa = 4 f/(m - f) (1 + kappa of the rule). For m - f honest messages H with mean g_H: S and H differ in k <= f messages
-    each way. The messages in S are no farther from a_0, so |A - g_H| <= 2/(m - f) sum over H without S of |g_i - a_0|, which is
-    at most 2 sqrt(f/(m - f)) times the root of the mean of |g_i - a_0|^2 over H.
+    kappa = 4 f/(m - f) (1 + kappa of the rule). For m - f honest messages H with mean g_H: S and H
+    differ in k <= f messages each way. The messages in S are no farther from a_0, so |A - g_H| <=
+    2/(m - f) sum over H without S of |g_i - a_0|, which is at most 2 sqrt(f/(m - f)) times the root
+    of the mean of |g_i - a_0|^2 over H.
 
-    The state is the rule's state. Costs O(m d), and the rule's own cost. Raises SpecError unless 2 f < m, or if the rule cannot
-    be built.
+    The state is the rule's state. Costs O(m d), and the rule's own cost. Raises SpecError unless 2
+    f < m, or if the rule cannot be built.
 
-    Differs from the paper: all workers have weight 1, and the bound is for Definition 3.2 of DynaBRO. The authors' code adds
-    messages that tie at the (m - f)-th distance to the sum. With nearest-neighbour mixing, their code trims the unmixed
-    messages.
+    Differs from the paper: all workers have weight 1, and the bound is for Definition 3.2 of
+    DynaBRO. The authors' code adds messages that tie at the (m - f)-th distance to the sum. With
+    nearest-neighbour mixing, their code trims the unmixed messages.
     """
     m, f = setting.workers, tolerated("ctma", parameters.f, setting)
     return around(_build(parameters.rule, setting), m, f, setting)
@@ -70,7 +91,9 @@ def around(rule: Aggregator, m: int, f: int, setting: AggregatorSetting) -> Aggr
         None if rule.kappa is None else proved(4 * f / (m - f) * (1 + rule.kappa), f, setting),
         by_number=rule.by_number,
         needs_server=rule.needs_server,
-        at_threshold=None if at_threshold is None else lambda threshold: around(at_threshold(threshold), m, f, setting),
+        at_threshold=None
+        if at_threshold is None
+        else lambda threshold: around(at_threshold(threshold), m, f, setting),
     )
 
 
@@ -83,7 +106,9 @@ def _build(text: str, setting: AggregatorSetting) -> Aggregator:
 
 
 def _parse(text: str) -> Component[Any]:
-    """Read ``name:key=value:key=value``; raise SpecError if the name is not a rule, or is ``ctma`` itself."""
+    """Read ``name:key=value:key=value``; raise SpecError if the name is not a rule, or is ``ctma``
+    itself.
+    """
     name, _, rest = text.partition(":")
     if name == "ctma":
         raise SpecError("aggregator 'ctma' cannot be its own rule. Try: rule=cwtm")

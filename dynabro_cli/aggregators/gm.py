@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless, tolerated, weighing
+from dynabro_cli.aggregators._api import (
+    REGISTRY,
+    Aggregator,
+    AggregatorSetting,
+    stateless,
+    tolerated,
+    weighing,
+)
 from dynabro_cli.aggregators._order import middle_mean
 from dynabro_cli.components import parameter
 from dynabro_cli.deferred import np
@@ -30,31 +37,42 @@ FEW = 100
 @dataclass(frozen=True)
 class Parameters:
     T: int = parameter(1000, minimum=1, help="most Weiszfeld steps")
-    nu: float = parameter(1e-6, above=0, help="smoothing: distances under nu times the median distance count as that")
-    tolerance: float = parameter(1e-6, above=0, help="stop when a step is under this times the distance to the nearest message")
+    nu: float = parameter(
+        1e-6, above=0, help="smoothing: distances under nu times the median distance count as that"
+    )
+    tolerance: float = parameter(
+        1e-6,
+        above=0,
+        help="stop when a step is under this times the distance to the nearest message",
+    )
 
 
 @REGISTRY.register(
     "gm",
     Parameters,
-    reference="Pillutla, Kakade & Harchaoui, IEEE TSP 2022 (Algorithm 2); kappa: Allouah et al., AISTATS 2023, Table 1",
+    reference="Pillutla, Kakade & Harchaoui, IEEE TSP 2022 (Algorithm 2); kappa: Allouah et "
+    "al., AISTATS 2023, Table 1",
 )
 def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Geometric median, by the smoothed Weiszfeld algorithm.
 
-    A(g_1, ..., g_m) = argmin_z sum_i |g_i - z|. The steps are z <- sum_i w_i g_i with w_i proportional to
-    1/max(|g_i - z|, nu s), s the median distance from the start. They end when a step is shorter than ``tolerance`` times the
-    (smoothed) distance to the nearest message, or after T steps. They use the m x m Gram matrix of the messages. So the
-    messages are read only twice, for the matrix and for the mean.
+    A(g_1, ..., g_m) = argmin_z sum_i |g_i - z|. The steps are z <- sum_i w_i g_i with w_i
+    proportional to 1/max(|g_i - z|, nu s), s the median distance from the start. They end when a
+    step is shorter than ``tolerance`` times the (smoothed) distance to the nearest message, or
+    after T steps. They use the m x m Gram matrix of the messages. So the messages are read only
+    twice, for the matrix and for the mean.
 
-    The start is the mean with weights 1/r_i, r_i the radius of the ball around g_i that holds more than half of the messages.
-    If T is under 100, the start may matter; it is then the coordinate-wise median. ``gm:T=3`` makes the three steps of RFA
-    (Pillutla et al.); ``gm:T=3,nu=0.1`` also smooths them coarsely. RFA starts at the mean, other libraries at 0.
+    The start is the mean with weights 1/r_i, r_i the radius of the ball around g_i that holds more
+    than half of the messages. If T is under 100, the start may matter; it is then the
+    coordinate-wise median. ``gm:T=3`` makes the three steps of RFA (Pillutla et al.);
+    ``gm:T=3,nu=0.1`` also smooths them coarsely. RFA starts at the mean, other libraries at 0.
 
-    kappa = 4 (1 + f/(m - 2f))^2 with f the declared number of Byzantine workers, which the rule itself does not use.
+    kappa = 4 (1 + f/(m - 2f))^2 with f the declared number of Byzantine workers, which the rule
+    itself does not use.
 
-    Differs from the paper: the paper only names the rule; start, smoothing and tolerance are choices made here. Pillutla et al.
-    smooth by an absolute nu; here nu is relative, so that the rule is equivariant under scaling.
+    Differs from the paper: the paper only names the rule; start, smoothing and tolerance are
+    choices made here. Pillutla et al. smooth by an absolute nu; here nu is relative, so that the
+    rule is equivariant under scaling.
     """
     m = setting.workers
     f = tolerated("gm", None, setting)
@@ -108,13 +126,16 @@ def with_gradient(gram: Tensor, nu: float, tolerance: float, most_steps: int) ->
 
 
 def _by_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor | None:
-    """Compute ``weiszfeld`` with a compiled kernel; return None on a GPU, in single precision, or without a C++ compiler."""
+    """Compute ``weiszfeld`` with a compiled kernel; return None on a GPU, in single precision, or
+    without a C++ compiler.
+    """
     steps = None if gram.is_cuda or gram.dtype != torch.float64 else native.library_of(STEPS)
     if steps is None:
         return None
     m, weights = len(gram), gram.new_empty(len(gram))
     products, scratch = gram.detach().contiguous(), gram.new_empty(4, m)
-    median = products.diagonal().clamp_min(0).sqrt().median()  # of an even number the lower one, as below
+    # of an even number the lower one, as below
+    median = products.diagonal().clamp_min(0).sqrt().median()
     smallest = max(nu * float(median), torch.finfo(gram.dtype).tiny * m)
     steps.number("weiszfeld", products, m, smallest, tolerance, most_steps, scratch, weights)
     return weights
@@ -126,11 +147,13 @@ def _by_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Te
     _by_kernel,
 )
 def weiszfeld(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor:
-    """Return the weights [m] of the geometric median, from the Gram matrix [m, m] of the points around the start.
+    """Return the weights [m] of the geometric median, from the Gram matrix [m, m] of the points
+    around the start.
 
-    On a CPU the steps run in NumPy: for such a small matrix, the arithmetic takes less time than calls of torch's operators. In
-    a compiled run all steps are one kernel (``_weiszfeld.cpp``). On a GPU they are one Triton kernel for at most 64 workers;
-    with more workers, or if Triton does not work, they run on the CPU.
+    On a CPU the steps run in NumPy: for such a small matrix, the arithmetic takes less time than
+    calls of torch's operators. In a compiled run all steps are one kernel (``_weiszfeld.cpp``). On
+    a GPU they are one Triton kernel for at most 64 workers; with more workers, or if Triton does
+    not work, they run on the CPU.
     """
     if len(gram) <= MOST_ROWS and triton_works(gram):
         from dynabro_cli.aggregators._weiszfeld_kernel import weights_of
@@ -141,7 +164,8 @@ def weiszfeld(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Ten
     distances = np.sqrt(squares)
     median = np.partition(distances, (len(distances) - 1) // 2)[(len(distances) - 1) // 2]
     smallest = max(nu * median, np.finfo(products.dtype).tiny * len(products))
-    weights, inner = np.zeros_like(squares), np.zeros_like(squares)  # inner: of each point with the mean
+    # inner: of each point with the mean
+    weights, inner = np.zeros_like(squares), np.zeros_like(squares)
     for _ in range(most_steps):  # ufuncs, as the methods of arrays take three times as long
         smoothed = np.maximum(distances, smallest)
         moved = 1 / smoothed

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, tolerated, weighing
+from dynabro_cli.aggregators._api import (
+    REGISTRY,
+    Aggregator,
+    AggregatorSetting,
+    declared,
+    tolerated,
+    weighing,
+)
 from dynabro_cli.aggregators._subsets import check_number, subsets
 from dynabro_cli.components import parameter
 from dynabro_cli.lazy import torch
@@ -21,22 +28,30 @@ MOST_SUBSETS = 500_000
 
 @dataclass(frozen=True)
 class Parameters:
-    f: int | None = parameter(None, minimum=0, auto=declared, help="messages left out; auto: the declared number of Byzantine")
+    f: int | None = parameter(
+        None,
+        minimum=0,
+        auto=declared,
+        help="messages left out; auto: the declared number of Byzantine",
+    )
 
 
 @REGISTRY.register(
     "mda",
     Parameters,
-    reference="El Mhamdi, Guerraoui, Guirguis, Hoang & Rouault, PODC 2020; Rousseeuw, 1985 (there: minimum volume)",
+    reference="El Mhamdi, Guerraoui, Guirguis, Hoang & Rouault, PODC 2020; Rousseeuw, 1985 "
+    "(there: minimum volume)",
 )
 def mda(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Minimum diameter averaging (MDA): the mean of the m - f messages that lie closest together.
 
-    A(g_1, ..., g_m) = mean of the g_i with i in S*, S* = argmin over S with |S| = m - f of max_{i, j in S} |g_i - g_j|.
-    All subsets are compared; the lexicographically first wins a tie. Ties are frequent, because one pair decides a diameter.
+    A(g_1, ..., g_m) = mean of the g_i with i in S*, S* = argmin over S with |S| = m - f of max_{i,
+    j in S} |g_i - g_j|. All subsets are compared; the lexicographically first wins a tie. Ties are
+    frequent, because one pair decides a diameter.
 
-    No kappa: the proved result bounds the error by a diameter (resilient averaging; Farhadkhani et al., ICML 2022).
-    Costs O(m^2 d + C(m, f) m^2). Raises SpecError if 2f >= m, or if there are more than 500,000 subsets.
+    No kappa: the proved result bounds the error by a diameter (resilient averaging; Farhadkhani et
+    al., ICML 2022). Costs O(m^2 d + C(m, f) m^2). Raises SpecError if 2f >= m, or if there are more
+    than 500,000 subsets.
     """
     m = setting.workers
     f = tolerated("mda", parameters.f, setting)
@@ -53,7 +68,9 @@ def mda(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     lambda distances, f: distances.new_empty(len(distances) - f, dtype=torch.int64),
 )
 def closest(distances: Tensor, f: int) -> Tensor:
-    """Return the indices [m - f] of the first set with the smallest diameter, from distances [m, m]."""
+    """Return the indices [m - f] of the first set with the smallest diameter, from distances [m,
+    m].
+    """
     m = len(distances)
     members = subsets(m, m - f, distances.device)
     diameters = torch.zeros(len(members), dtype=distances.dtype, device=distances.device)

@@ -31,11 +31,12 @@ class Parameters:
 def mfm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Median-filtered mean (MFM).
 
-    M = {i : |{j : |g_j - g_i| <= T/2}| > m/2}. If M is empty, A = 0; else g_med is the first g_i with i in M, and
-    A = mean of the g_i with |g_i - g_med| <= T. For messages that are means of N mini-batches, T = threshold/sqrt(N),
-    as in Algorithm 2 (Option 2), T^j = 2 C V/sqrt(2^j).
+    M = {i : |{j : |g_j - g_i| <= T/2}| > m/2}. If M is empty, A = 0; else g_med is the first g_i
+    with i in M, and A = mean of the g_i with |g_i - g_med| <= T. For messages that are means of N
+    mini-batches, T = threshold/sqrt(N), as in Algorithm 2 (Option 2), T^j = 2 C V/sqrt(2^j).
 
-    Not (delta, kappa)-robust for any kappa (Appendix F.1). Raises SpecError if no threshold is given or set by the method.
+    Not (delta, kappa)-robust for any kappa (Appendix F.1). Raises SpecError if no threshold is
+    given or set by the method.
     """
     base = parameters.threshold if parameters.threshold is not None else setting.threshold
     if base is None:
@@ -45,13 +46,19 @@ def mfm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
         )
 
     def at(base: float) -> Aggregator:
-        def aggregate(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
+        def aggregate(
+            messages: Tensor, state: State, batches: int | Tensor
+        ) -> tuple[Tensor, State]:
             apart = distances(messages)
             threshold = base / number(batches, apart).sqrt()
             central = (apart <= threshold / 2).sum(1) > messages.shape[0] / 2  # [m]
             median = torch.argmax(central.int()).view(1)  # the first of M, or 0 if M is empty
-            return mean_of(messages, (apart.index_select(0, median)[0] <= threshold) & central.any()), state
+            return mean_of(
+                messages, (apart.index_select(0, median)[0] <= threshold) & central.any()
+            ), state
 
-        return Aggregator(aggregate, None, at_threshold=at if parameters.threshold is None else None)
+        return Aggregator(
+            aggregate, None, at_threshold=at if parameters.threshold is None else None
+        )
 
     return at(base)

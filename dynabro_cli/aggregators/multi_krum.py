@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, weighing
+from dynabro_cli.aggregators._api import (
+    REGISTRY,
+    Aggregator,
+    AggregatorSetting,
+    declared,
+    proved,
+    weighing,
+)
 from dynabro_cli.aggregators._selection import lowest, refuse_f
 from dynabro_cli.aggregators.krum import proved_kappa
 from dynabro_cli.components import parameter
@@ -23,8 +30,15 @@ def all_but_f(parameters: Parameters, setting: AggregatorSetting) -> int:
 
 @dataclass(frozen=True)
 class Parameters:
-    f: int | None = parameter(None, minimum=0, auto=declared, help="Byzantine workers tolerated; auto: the declared number")
-    q: int | None = parameter(None, minimum=1, auto=all_but_f, help="number of messages that are averaged; auto: m - f")
+    f: int | None = parameter(
+        None,
+        minimum=0,
+        auto=declared,
+        help="Byzantine workers tolerated; auto: the declared number",
+    )
+    q: int | None = parameter(
+        None, minimum=1, auto=all_but_f, help="number of messages that are averaged; auto: m - f"
+    )
     neighbours: str = parameter(
         "paper",
         choices=("paper", "m-f-1"),
@@ -35,17 +49,20 @@ class Parameters:
 @REGISTRY.register(
     "multi-krum",
     Parameters,
-    reference="Blanchard, El Mhamdi, Guerraoui & Stainer, NeurIPS 2017; kappa at q=1: Allouah et al., AISTATS 2023, Table 1",
+    reference="Blanchard, El Mhamdi, Guerraoui & Stainer, NeurIPS 2017; kappa at q=1: Allouah "
+    "et al., AISTATS 2023, Table 1",
 )
 def multi_krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Multi-Krum: the mean of the q messages closest to their neighbours.
 
-    With s(i) the sum of |g_i - g_j|^2 over the m - f - 2 messages j != i that are nearest to i (Krum's score),
-    A(g_1, ..., g_m) = mean of the q messages with the lowest s; the lowest indices win ties. q=1 is Krum.
+    With s(i) the sum of |g_i - g_j|^2 over the m - f - 2 messages j != i that are nearest to i
+    (Krum's score), A(g_1, ..., g_m) = mean of the q messages with the lowest s; the lowest indices
+    win ties. q=1 is Krum.
 
-    kappa is Krum's, 6 (1 + f/(m - 2f)), if q = 1 and no more than f Byzantine workers are declared, with either number of
-    neighbours (proved in ``dynabro_cli/aggregators/krum.py``). For other q Bareilles et al. (2026) prove a kappa, which is not
-    used here. Costs O(m^2 d). Raises SpecError unless 2f + 2 < m and 1 <= q <= m - f.
+    kappa is Krum's, 6 (1 + f/(m - 2f)), if q = 1 and no more than f Byzantine workers are declared,
+    with either number of neighbours (proved in ``dynabro_cli/aggregators/krum.py``). For other q
+    Bareilles et al. (2026) prove a kappa, which is not used here. Costs O(m^2 d). Raises SpecError
+    unless 2f + 2 < m and 1 <= q <= m - f.
 
     Differs from the paper: the paper leaves q open; other libraries use m - f.
     """
@@ -61,7 +78,8 @@ def multi_krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator
     scored = m - f - (2 if parameters.neighbours == "paper" else 1)
 
     def weigh(gram: Tensor) -> Tensor:
-        nearest = squared_distances(gram).sort(1).values[:, 1 : 1 + scored]  # the first is the message itself
+        # the first is the message itself
+        nearest = squared_distances(gram).sort(1).values[:, 1 : 1 + scored]
         return lowest(nearest.sum(1), q).double()
 
     return weighing(weigh, proved(proved_kappa(m, f), f, setting) if q == 1 else None)

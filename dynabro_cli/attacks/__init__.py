@@ -1,1 +1,3 @@
-"""Byzantine attacks, one file each: messages of the Byzantine workers in place of their own vectors."""
+"""Byzantine attacks, one file each: messages of the Byzantine workers in place of their own
+vectors.
+"""

@@ -1,8 +1,9 @@
 """The contract of attacks, and their registry.
 
-An attack is a factory ``(parameters, AttackSetting) -> Attack``. It never modifies its input and is defined for any number
-of Byzantine workers from 0 to m. If all m are Byzantine, an omniscient attack uses the workers' own vectors as the honest ones:
-the vectors that these workers, each with its own data, would have sent if honest.
+An attack is a factory ``(parameters, AttackSetting) -> Attack``. It never modifies its input and is
+defined for any number of Byzantine workers from 0 to m. If all m are Byzantine, an omniscient
+attack uses the workers' own vectors as the honest ones: the vectors that these workers, each with
+its own data, would have sent if honest.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class AttackSetting:
         workers: The number m of workers.
         beta: The momentum parameter of the method, if it has one.
         always: The number of Byzantine workers, if it is known beforehand and constant.
-        seed: The run's seed; an attack that draws uses its stream ``attack``, at a counter kept in its state.
+        seed: The run's seed; an attack that draws uses its stream ``attack``, at a counter kept in
+            its state.
     """
 
     workers: int
@@ -46,8 +48,9 @@ class Defence(NamedTuple):
 
     Attributes:
         honest: The mean [d] of the honest workers' messages.
-        aggregate: Maps vectors [m, d], which replace the workers' own, to the aggregate [d] that the server would make of them
-            now. It uses the current memory of the workers and state of the rule, and changes neither.
+        aggregate: Maps vectors [m, d], which replace the workers' own, to the aggregate [d] that
+            the server would make of them now. It uses the current memory of the workers and state
+            of the rule, and changes neither.
     """
 
     honest: Tensor
@@ -58,26 +61,34 @@ class Attack(NamedTuple):
     """An attack in its setting.
 
     Attributes:
-        initial: The state before the first round; ``Late`` if it has tensors, so that building an attack loads no torch.
-        messages: Maps the workers' own vectors [m, d], the Byzantine mask [m] and the state (and the ``Defence``, for attacks
-            that see it) to the attacked vectors [m, d]; the rows of honest workers are unchanged. Called for every MLMC level
-            of a round.
-        advance: Maps the mask and the state to the next state; called once a round (or gradient computation).
-        reads_own: True if a Byzantine worker's own vector has any influence while another worker is honest. If False, Byzantine
-            workers' gradients are not computed, and their rows of the vectors are arbitrary.
+        initial: The state before the first round; ``Late`` if it has tensors, so that building an
+            attack loads no torch.
+        messages: Maps the workers' own vectors [m, d], the Byzantine mask [m] and the state (and
+            the ``Defence``, for attacks that see it) to the attacked vectors [m, d]; the rows of
+            honest workers are unchanged. Called for every MLMC level of a round.
+        advance: Maps the mask and the state to the next state; called once a round (or gradient
+            computation).
+        reads_own: True if a Byzantine worker's own vector has any influence while another worker is
+            honest. If False, Byzantine workers' gradients are not computed, and their rows of the
+            vectors are arbitrary.
         finite: True if finite inputs give finite messages.
-        observe: Maps the workers' own vectors, the mask and the state to the next state; called once a round, with the
-            vectors of its longest level (or once a gradient computation), before ``advance``. None if nothing is learned.
-        follow: Maps the round's update g_t [d], which the model's movement shows, and the state to the next state; called once
-            a round, after ``advance``. None if the attack does not follow the model.
-        sees_defence: True if ``messages`` takes the ``Defence``. Such an attack is not compiled, but the defence is.
-        labels: Maps the labels [m, n] of the workers' mini-batches, the mask [m] and the number of classes to the labels that
-            gradients are computed with; the rows of honest workers are unchanged. None if data are not changed.
+        observe: Maps the workers' own vectors, the mask and the state to the next state; called
+            once a round, with the vectors of its longest level (or once a gradient computation),
+            before ``advance``. None if nothing is learned.
+        follow: Maps the round's update g_t [d], which the model's movement shows, and the state to
+            the next state; called once a round, after ``advance``. None if the attack does not
+            follow the model.
+        sees_defence: True if ``messages`` takes the ``Defence``. Such an attack is not compiled,
+            but the defence is.
+        labels: Maps the labels [m, n] of the workers' mini-batches, the mask [m] and the number of
+            classes to the labels that gradients are computed with; the rows of honest workers are
+            unchanged. None if data are not changed.
         entries: The legal values of ``attack_entry``, the usual one first.
-        by_number: True if the attack identifies workers by their numbers, for example with a row of state for each worker. All
-            workers must then answer in every round; otherwise a row would belong to another worker in each round.
-        of_gradients: True if ``messages`` takes the workers' gradients, whatever the entry is. Its result then replaces the
-            Byzantine workers' messages.
+        by_number: True if the attack identifies workers by their numbers, for example with a row of
+            state for each worker. All workers must then answer in every round; otherwise a row
+            would belong to another worker in each round.
+        of_gradients: True if ``messages`` takes the workers' gradients, whatever the entry is. Its
+            result then replaces the Byzantine workers' messages.
         acts: False if Byzantine workers follow the protocol.
     """
 
@@ -104,14 +115,25 @@ def stay(_: Tensor, state: State) -> State:
     return state
 
 
-def memoryless(messages: Callable[[Tensor, Tensor], Tensor], *, reads_own: bool = True, finite: bool = True) -> Attack:
+def memoryless(
+    messages: Callable[[Tensor, Tensor], Tensor], *, reads_own: bool = True, finite: bool = True
+) -> Attack:
     """Wrap an attack that uses the vectors of this call only."""
-    return Attack({}, lambda own, byzantine, _state: messages(own, byzantine), stay, reads_own, finite)
+    return Attack(
+        {}, lambda own, byzantine, _state: messages(own, byzantine), stay, reads_own, finite
+    )
 
 
 def replace(own: Tensor, byzantine: Tensor, vectors: Tensor | float) -> Tensor:
-    """Put ``vectors`` ([d], [m, d], or one number for all) into the rows of the Byzantine workers."""
-    if isinstance(vectors, float) or not host_may_look(own) or vectors.dtype != own.dtype or torch.is_grad_enabled():
+    """Put ``vectors`` ([d], [m, d], or one number for all) into the rows of the Byzantine
+    workers.
+    """
+    if (
+        isinstance(vectors, float)
+        or not host_may_look(own)
+        or vectors.dtype != own.dtype
+        or torch.is_grad_enabled()
+    ):
         return torch.where(byzantine[:, None], vectors, own)
     found = own.clone()  # a CPU copies whole rows in less time than it chooses number by number
     found[byzantine] = vectors[byzantine] if vectors.ndim == 2 else vectors
@@ -119,18 +141,24 @@ def replace(own: Tensor, byzantine: Tensor, vectors: Tensor | float) -> Tensor:
 
 
 def honest_weights(byzantine: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return weights [m], 1 for each worker that counts as honest (all workers if all are Byzantine), and their sum."""
+    """Return weights [m], 1 for each worker that counts as honest (all workers if all are
+    Byzantine), and their sum.
+    """
     weights = (~byzantine | byzantine.all()).to(like.dtype)
     return weights, weights.sum()
 
 
 def honest_mean(own: Tensor, byzantine: Tensor) -> Tensor:
-    """Return the mean [d] of the honest workers' vectors; of all own vectors if every worker is Byzantine."""
+    """Return the mean [d] of the honest workers' vectors; of all own vectors if every worker is
+    Byzantine.
+    """
     return weighted(own, honest_weights(byzantine, own)[0])
 
 
 def honest_spread(own: Tensor, byzantine: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean [d] and element-wise standard deviation [d] of the honest workers' vectors (ddof = 1; 0 for one vector)."""
+    """Return mean [d] and element-wise standard deviation [d] of the honest workers' vectors (ddof
+    = 1; 0 for one vector).
+    """
     weights, count = honest_weights(byzantine, own)
     mean, size = weighted(own, weights), honest_size(own, weights)
     squares = weights @ scaled_difference(own, mean, size).square_()
@@ -138,14 +166,18 @@ def honest_spread(own: Tensor, byzantine: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def honest_size(own: Tensor, weights: Tensor) -> Tensor:
-    """Return a power of two near the largest number in the vectors of positive weight, to divide by before squaring."""
+    """Return a power of two near the largest number in the vectors of positive weight, to divide by
+    before squaring.
+    """
     largest = torch.where(weights > 0, torch.linalg.vector_norm(own, float("inf"), dim=1), 0).amax()
     exponent = torch.frexp(largest.double().nan_to_num()).exponent
-    # Within the limits, the inverse is a normal number as well. A compiled function would compute the power of two again for
-    # every few entries, unless it is held.
+    # Within the limits, the inverse is a normal number as well. A compiled function would compute
+    # the power of two again for every few entries, unless it is held.
     return held(torch.exp2(exponent.double().clamp(-100, 100)).to(own.dtype))
 
 
 def scaled_difference(own: Tensor, centre: Tensor, size: Tensor) -> Tensor:
-    """Return (own - centre)/size for vectors [m, d] and a centre [d]; finite for finite input, as are its squares."""
+    """Return (own - centre)/size for vectors [m, d] and a centre [d]; finite for finite input, as
+    are its squares.
+    """
     return (own / size).sub_(centre / size)

@@ -1,4 +1,6 @@
-"""Common part of the two attacks of Fang et al.: the direction in which the model would move without them."""
+"""Common part of the two attacks of Fang et al.: the direction in which the model would move
+without them.
+"""
 
 from __future__ import annotations
 
@@ -23,5 +25,7 @@ def direction_parameter() -> str:
 
 
 def signs(own: Tensor, seen: tuple[Defence, ...]) -> Tensor:
-    """Return the signs [d] of the aggregate without attack; of the mean of all own vectors if the defence is not seen."""
+    """Return the signs [d] of the aggregate without attack; of the mean of all own vectors if the
+    defence is not seen.
+    """
     return seen[0].aggregate(own).sign() if seen else weighted(own, own.new_ones(len(own))).sign()

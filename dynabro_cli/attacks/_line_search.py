@@ -1,4 +1,6 @@
-"""Common part of the optimal attacks: a line search for the factor that puts the aggregate farthest from the honest mean."""
+"""Common part of the optimal attacks: a line search for the factor that puts the aggregate farthest
+from the honest mean.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    evals: int = parameter(20, minimum=1, help="aggregates that the search computes for each message")
+    evals: int = parameter(
+        20, minimum=1, help="aggregates that the search computes for each message"
+    )
     start: float = parameter(0.0, help="factor at the start")
     delta: float = parameter(10.0, above=0, help="first step")
-    ratio: float = parameter(0.8, above=0.5, below=1, help="factor of the step after a step that was not better")
+    ratio: float = parameter(
+        0.8, above=0.5, below=1, help="factor of the step after a step that was not better"
+    )
 
 
 def strongest(
-    parameters: Parameters, own: Tensor, byzantine: Tensor, defence: Defence, along: Callable[[Tensor], Tensor]
+    parameters: Parameters,
+    own: Tensor,
+    byzantine: Tensor,
+    defence: Defence,
+    along: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Return the attacked vectors [m, d], with ``along(x)`` [d] in the Byzantine rows, for the x that a search finds.
+    """Return the attacked vectors [m, d], with ``along(x)`` [d] in the Byzantine rows, for the x
+    that a search finds.
 
-    The search looks for the x that puts the aggregate farthest from the honest mean. Steps double as long as each is better
-    than all before; after the first step that is not better, each step is ``ratio`` times the last. This is ByzFL's search. It
-    may miss the best x, because nothing is known about the objective. Its state is on the device, so no step waits for the
-    device.
+    The search looks for the x that puts the aggregate farthest from the honest mean. Steps double
+    as long as each is better than all before; after the first step that is not better, each step is
+    ``ratio`` times the last. This is ByzFL's search. It may miss the best x, because nothing is
+    known about the objective. Its state is on the device, so no step waits for the device.
     """
 
     def attacked(x: Tensor) -> Tensor:

@@ -1,7 +1,9 @@
-"""Noise as a pure function of a key, a tick, the worker and the coordinate, in tensor operations that compile.
+"""Noise as a pure function of a key, a tick, the worker and the coordinate, in tensor operations
+that compile.
 
-The key comes from the run's stream ``attack``. The tick is in the attack's state, on the device; NumPy's generators would have
-to wait for it. Words of 32 bits are kept in int64 and multiplied by less than 2^31, so that no product overflows.
+The key comes from the run's stream ``attack``. The tick is in the attack's state, on the device;
+NumPy's generators would have to wait for it. Words of 32 bits are kept in int64 and multiplied by
+less than 2^31, so that no product overflows.
 """
 
 from __future__ import annotations
@@ -25,26 +27,36 @@ def noise_key(seed: int) -> int:
 
 
 def uniform_noise(key: int, tick: Tensor, like: Tensor) -> Tensor:
-    """Return independent uniform numbers on (0, 1), in double precision, with the shape [m, d] and the device of ``like``.
+    """Return independent uniform numbers on (0, 1), in double precision, with the shape [m, d] and
+    the device of ``like``.
 
-    A row's numbers depend on its place, not on the number of rows. Each is a 32-bit hash of (key, tick, worker, coordinate).
+    A row's numbers depend on its place, not on the number of rows. Each is a 32-bit hash of (key,
+    tick, worker, coordinate).
     """
     workers = torch.arange(like.shape[0], device=like.device)
     coordinates = torch.arange(like.shape[1], device=like.device)
     tick = tick.to(like.device)
     first = _mix(_mix((_mix(tick & WORD) + (key & WORD)) & WORD) ^ workers)  # [m]
     second = _mix(_mix((_mix((tick ^ GOLDEN) & WORD) + (key >> 32)) & WORD) ^ workers)  # [m]
-    hashes = _mix(_mix((coordinates + first[:, None]).bitwise_and_(WORD)).bitwise_xor_(second[:, None]))  # [m, d]
+    # [m, d]
+    hashes = _mix(
+        _mix((coordinates + first[:, None]).bitwise_and_(WORD)).bitwise_xor_(second[:, None])
+    )
     return hashes.to(torch.float64).add_(0.5).div_(2**32)
 
 
 def normal_noise(key: int, tick: Tensor, like: Tensor) -> Tensor:
-    """Return standard normal numbers with the shape, device and type of ``like``; all are within 6.2 standard deviations."""
-    return uniform_noise(key, tick, like).mul_(2).sub_(1).erfinv_().mul_(math.sqrt(2)).to(like.dtype)
+    """Return standard normal numbers with the shape, device and type of ``like``; all are within
+    6.2 standard deviations.
+    """
+    return (
+        uniform_noise(key, tick, like).mul_(2).sub_(1).erfinv_().mul_(math.sqrt(2)).to(like.dtype)
+    )
 
 
 def _mix(word: Tensor) -> Tensor:
-    """Apply a bijection of 32-bit words in which every bit depends on every other (C. Wellons' hash-prospector).
+    """Apply a bijection of 32-bit words in which every bit depends on every other (C. Wellons'
+    hash-prospector).
 
     ``word`` is overwritten: it is large, and nothing else uses it.
     """

@@ -1,4 +1,6 @@
-"""Common part of Min-Max and Min-Sum: the honest mean, and the direction in which it is perturbed."""
+"""Common part of Min-Max and Min-Sum: the honest mean, and the direction in which it is
+perturbed.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Parameters:
     perturbation: str = parameter(
-        "std", choices=("std", "unit", "sign"), help="direction: against the deviations, the mean, or the mean's signs"
+        "std",
+        choices=("std", "unit", "sign"),
+        help="direction: against the deviations, the mean, or the mean's signs",
     )
 
 
 class Perturbation(NamedTuple):
-    """Honest mean [d], a size, honest deviations divided by it [m, d] (0 for Byzantine workers), and unit direction [d]."""
+    """Honest mean [d], a size, honest deviations divided by it [m, d] (0 for Byzantine workers),
+    and unit direction [d].
+    """
 
     mean: Tensor
     size: Tensor
@@ -33,9 +39,9 @@ class Perturbation(NamedTuple):
 def perturb(own: Tensor, byzantine: Tensor, kind: str) -> Perturbation:
     """Return the honest vectors' statistics, and the direction in which their mean is moved.
 
-    The direction is along -std, -mean or -sign(mean), element-wise over the honest workers; it is 0 if that vector is 0. Its
-    length does not matter to an attack that looks for the largest multiple of it. Deviations are divided by ``honest_size``, so
-    that their squares do not overflow.
+    The direction is along -std, -mean or -sign(mean), element-wise over the honest workers; it is 0
+    if that vector is 0. Its length does not matter to an attack that looks for the largest multiple
+    of it. Deviations are divided by ``honest_size``, so that their squares do not overflow.
     """
     weights, _ = honest_weights(byzantine, own)
     mean, size = weighted(own, weights), honest_size(own, weights)

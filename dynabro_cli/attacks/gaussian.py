@@ -32,12 +32,14 @@ class Parameters:
 def gaussian(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Gaussian: normal noise in place of the gradient, or around it.
 
-    g~_i = c_i + sigma xi_i, xi_i ~ N(0, I) independently for every worker. c_i is 0 (around=zero; with sigma = 200 as in the
-    paper), the mean of the honest vectors (around=mean), or g_i (around=own). xi depends only on the seed and on the count of
-    past rounds (of gradient computations, in rounds within which identities change). So two methods with the same seed face the
-    same noise.
+    g~_i = c_i + sigma xi_i, xi_i ~ N(0, I) independently for every worker. c_i is 0 (around=zero;
+    with sigma = 200 as in the paper), the mean of the honest vectors (around=mean), or g_i
+    (around=own). xi depends only on the seed and on the count of past rounds (of gradient
+    computations, in rounds within which identities change). So two methods with the same seed face
+    the same noise.
 
-    The state is ``tick``, this count. All MLMC levels of a round get the same xi: a message is attacked, not its samples.
+    The state is ``tick``, this count. All MLMC levels of a round get the same xi: a message is
+    attacked, not its samples.
     """
     key = noise_key(setting.seed)
 
@@ -53,5 +55,8 @@ def gaussian(parameters: Parameters, setting: AttackSetting) -> Attack:
         return {"tick": state["tick"].to(byzantine.device) + 1}
 
     return Attack(
-        Late(lambda: {"tick": torch.zeros((), dtype=torch.int64)}), messages, advance, reads_own=parameters.around == "own"
+        Late(lambda: {"tick": torch.zeros((), dtype=torch.int64)}),
+        messages,
+        advance,
+        reads_own=parameters.around == "own",
     )

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 def inf(_: NoParameters, setting: AttackSetting) -> Attack:
     """Inf: every coordinate is plus infinity, as from a worker whose numbers have overflowed.
 
-    g~_i = (Inf, ..., Inf). A worker's momentum never recovers from such a vector: the worker still sends Inf or NaN when it is
-    honest again. So under switching all workers are lost in the end. With attack_entry=message they recover. The recorded
-    aggregation error leaves out workers whose message is not finite.
+    g~_i = (Inf, ..., Inf). A worker's momentum never recovers from such a vector: the worker still
+    sends Inf or NaN when it is honest again. So under switching all workers are lost in the end.
+    With attack_entry=message they recover. The recorded aggregation error leaves out workers whose
+    message is not finite.
     """
 
     def messages(own: Tensor, byzantine: Tensor) -> Tensor:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, honest_mean, memoryless, replace
+from dynabro_cli.attacks._api import (
+    REGISTRY,
+    Attack,
+    AttackSetting,
+    honest_mean,
+    memoryless,
+    replace,
+)
 from dynabro_cli.components import parameter
 
 if TYPE_CHECKING:
@@ -17,7 +24,9 @@ class Parameters:
     epsilon: float = parameter(0.1, above=0, help="scale of the negative mean")
 
 
-@REGISTRY.register("ipm", Parameters, reference="Xie, Koyejo & Gupta, UAI 2020; DynaBRO (ICML 2024), App. J")
+@REGISTRY.register(
+    "ipm", Parameters, reference="Xie, Koyejo & Gupta, UAI 2020; DynaBRO (ICML 2024), App. J"
+)
 def ipm(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Inner-product manipulation (IPM): minus the mean of the honest vectors, re-scaled.
 

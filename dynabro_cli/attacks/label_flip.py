@@ -13,15 +13,18 @@ if TYPE_CHECKING:
 
 
 @REGISTRY.register(
-    "label-flip", reference="Tolpegin, Truex, Gursoy & Liu, ESORICS 2020; the map of Karimireddy, He & Jaggi, ICML 2021"
+    "label-flip",
+    reference="Tolpegin, Truex, Gursoy & Liu, ESORICS 2020; the map of Karimireddy, He & "
+    "Jaggi, ICML 2021",
 )
 def label_flip(_: NoParameters, setting: AttackSetting) -> Attack:
     """Label flip: a Byzantine worker follows the protocol, on wrong labels.
 
-    g~_i is the gradient of i's own mini-batch with every label y replaced by C - 1 - y, C the number of classes. If C is odd,
-    the middle class keeps its label. Each gradient computation uses wrong labels for the workers that are Byzantine in it. The
-    attack acts on data (attack_entry=data, to which auto resolves), so it needs a task with labels. train_loss is the loss of
-    the honest workers.
+    g~_i is the gradient of i's own mini-batch with every label y replaced by C - 1 - y, C the
+    number of classes. If C is odd, the middle class keeps its label. Each gradient computation uses
+    wrong labels for the workers that are Byzantine in it. The attack acts on data
+    (attack_entry=data, to which auto resolves), so it needs a task with labels. train_loss is the
+    loss of the honest workers.
     """
 
     def labels(given: Tensor, byzantine: Tensor, classes: int) -> Tensor:

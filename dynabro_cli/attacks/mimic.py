@@ -32,32 +32,46 @@ class Parameters:
         choices=("fixed", "learned"),
         help="worker to copy: the given one, or the one farthest out in a learned direction",
     )
-    worker: int = parameter(0, minimum=0, help="number of the worker to copy, from 0; if it is Byzantine, the next honest one")
+    worker: int = parameter(
+        0,
+        minimum=0,
+        help="number of the worker to copy, from 0; if it is Byzantine, the next honest one",
+    )
     warmup: int = parameter(50, minimum=1, help="rounds of learning, if the target is learned")
 
 
-@REGISTRY.register("mimic", Parameters, reference="Karimireddy, He & Jaggi, ICLR 2022, Section 3.2 and its appendix")
+@REGISTRY.register(
+    "mimic",
+    Parameters,
+    reference="Karimireddy, He & Jaggi, ICLR 2022, Section 3.2 and its appendix",
+)
 def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Mimic: all Byzantine workers copy one honest worker, which is then over-represented.
 
-    g~_i = g_j. With target=fixed, j is the first honest worker from worker= on, cyclically. With target=learned,
-    j = argmax |s_j| over honest j. s_j is the mean of z.g_j over the warm-up rounds in which j was honest. z is the direction
-    of largest variance between workers, learned by Oja's rule over these rounds t = 0, 1, ...:
-    mu = (t mu + g_bar)/(t + 1), z ~ (t z + u/|u|)/(t + 1), u = sum_j (g_j - mu)(g_j - mu)'z over honest j, |z| = 1.
-    In the first round j is as with target=fixed. If all workers are Byzantine, all count as honest. If all workers have the
-    same data (--data iid), no worker stands out for long; only the weight of the copies remains.
+    g~_i = g_j. With target=fixed, j is the first honest worker from worker= on, cyclically. With
+    target=learned, j = argmax |s_j| over honest j. s_j is the mean of z.g_j over the warm-up rounds
+    in which j was honest. z is the direction of largest variance between workers, learned by Oja's
+    rule over these rounds t = 0, 1, ...: mu = (t mu + g_bar)/(t + 1), z ~ (t z + u/|u|)/(t + 1), u
+    = sum_j (g_j - mu)(g_j - mu)'z over honest j, |z| = 1. In the first round j is as with
+    target=fixed. If all workers are Byzantine, all count as honest. If all workers have the same
+    data (--data iid), no worker stands out for long; only the weight of the copies remains.
 
-    The state of a learned target is ``mean`` [d], ``direction`` [d], ``score`` [m], ``seen`` [m] and ``rounds``.
+    The state of a learned target is ``mean`` [d], ``direction`` [d], ``score`` [m], ``seen`` [m]
+    and ``rounds``.
 
-    Differs from the paper: identities change, so j is chosen among the workers that are honest in the round. s_j uses each
-    round's z instead of the last z, which would require keeping all vectors. u is normalised, as in the authors' code. z starts
-    as the deviation of the worker farthest from the mean, not at random.
+    Differs from the paper: identities change, so j is chosen among the workers that are honest in
+    the round. s_j uses each round's z instead of the last z, which would require keeping all
+    vectors. u is normalised, as in the authors' code. z starts as the deviation of the worker
+    farthest from the mean, not at random.
 
     Raises SpecError if worker= is not the number of a worker.
     """
     m = setting.workers
     if parameters.worker >= m:
-        raise SpecError(f"attack 'mimic': worker={parameters.worker} is not one of workers={m}. Try: worker=0 to {m - 1}")
+        raise SpecError(
+            f"attack 'mimic': worker={parameters.worker} is not one of workers={m}. Try: "
+            f"worker=0 to {m - 1}"
+        )
 
     def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
         weights, _ = honest_weights(byzantine, own)
@@ -90,7 +104,9 @@ def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
         if state:
             finite = torch.stack([value.isfinite().all() for value in learned.values()]).all()
             learns = finite & (t < parameters.warmup)  # a round of NaN must not spoil the rest
-            learned = {name: torch.where(learns, value, state[name]) for name, value in learned.items()}
+            learned = {
+                name: torch.where(learns, value, state[name]) for name, value in learned.items()
+            }
         return learned | {"rounds": (t + 1).to(torch.float64)}
 
     learns = observe if parameters.target == "learned" else None

@@ -22,36 +22,51 @@ EXACT = 1e-9
 class Parameters:
     lambda_: float = parameter(help="strength: v = lambda (1, ..., 1)")
     beta: float | None = parameter(
-        None, minimum=0, below=1, auto=lambda _, setting: setting.beta, help="momentum parameter aimed at; auto: the method's"
+        None,
+        minimum=0,
+        below=1,
+        auto=lambda _, setting: setting.beta,
+        help="momentum parameter aimed at; auto: the method's",
     )
     schedule: str = parameter(
-        "lemma", choices=("lemma", "printed"), later=True, help="sizes v_t: as the lemma needs them, or as printed"
+        "lemma",
+        choices=("lemma", "printed"),
+        later=True,
+        help="sizes v_t: as the lemma needs them, or as printed",
     )
 
 
-@REGISTRY.register("momentum-tailored", Parameters, reference="DynaBRO (ICML 2024), Appendix E, the dynamic attack")
+@REGISTRY.register(
+    "momentum-tailored", Parameters, reference="DynaBRO (ICML 2024), Appendix E, the dynamic attack"
+)
 def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
-    """Momentum-tailored: the shift that keeps the bias of a Byzantine worker's momentum at v in all its Byzantine rounds.
+    """Momentum-tailored: the shift that keeps the bias of a Byzantine worker's momentum at v in all
+    its Byzantine rounds.
 
-    g~_i = g_i + v_t with v_t = v (1 - (1 - alpha) theta_i)/alpha, alpha = 1 - beta, v = lambda (1, ..., 1), and theta_i v the
-    bias that worker i's momentum carries from its earlier turns. So v_t is v/alpha at the start of a worker's first turn, and v
-    within a turn. Honest workers' theta decays by the factor 1 - alpha in each round. With switching=rotating, theta stays in
-    [(5/6)^4, 1] for every worker from the second epoch on, if alpha <= 1/6 and 1/(3 alpha) is whole (the lemma of Appendix E).
+    g~_i = g_i + v_t with v_t = v (1 - (1 - alpha) theta_i)/alpha, alpha = 1 - beta, v = lambda (1,
+    ..., 1), and theta_i v the bias that worker i's momentum carries from its earlier turns. So v_t
+    is v/alpha at the start of a worker's first turn, and v within a turn. Honest workers' theta
+    decays by the factor 1 - alpha in each round. With switching=rotating, theta stays in [(5/6)^4,
+    1] for every worker from the second epoch on, if alpha <= 1/6 and 1/(3 alpha) is whole (the
+    lemma of Appendix E).
 
-    schedule=printed uses the v_t that the paper prints, for switching=rotating with turns of q = floor(1/(3 alpha)) rounds,
-    t = 1, 2, ...: v/alpha at t = q + 1 and 2 q + 1, then v (1 - (1-alpha)^(2 q))/alpha if t mod 3 q = 1, and v in all other
-    rounds.
+    schedule=printed uses the v_t that the paper prints, for switching=rotating with turns of q =
+    floor(1/(3 alpha)) rounds, t = 1, 2, ...: v/alpha at t = q + 1 and 2 q + 1, then v (1 -
+    (1-alpha)^(2 q))/alpha if t mod 3 q = 1, and v in all other rounds.
 
-    The state is ``theta`` [m], or ``round`` for schedule=printed. Needs a method with beta, or the attack's own beta=.
+    The state is ``theta`` [m], or ``round`` for schedule=printed. Needs a method with beta, or the
+    attack's own beta=.
 
-    Differs from the paper: the printed schedule boosts at the start of some turns only, and assumes m_1 = g_1. With it the bias
-    in most turns starts under v and only grows towards v, so the lemma does not hold. Momentum starts at 0 here. schedule=lemma
-    has the bias v in every Byzantine round, as the lemma claims, and works with any switching.
+    Differs from the paper: the printed schedule boosts at the start of some turns only, and assumes
+    m_1 = g_1. With it the bias in most turns starts under v and only grows towards v, so the lemma
+    does not hold. Momentum starts at 0 here. schedule=lemma has the bias v in every Byzantine
+    round, as the lemma claims, and works with any switching.
     """
     beta = setting.beta if parameters.beta is None else parameters.beta
     if beta is None:
         raise SpecError(
-            "attack 'momentum-tailored' needs a momentum parameter to aim at, and the method has none. "
+            "attack 'momentum-tailored' needs a momentum parameter to aim at, and the method "
+            "has none. "
             "Try: the method momentum:beta=0.9, or 'momentum-tailored:lambda=...,beta=0.9'"
         )
     alpha = 1 - beta

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 def nan(_: NoParameters, setting: AttackSetting) -> Attack:
     """NaN: every coordinate is NaN, as from a worker that has divided by zero.
 
-    g~_i = (NaN, ..., NaN). A worker's momentum never recovers from such a vector: the worker still sends NaN when it is honest
-    again. So under switching all workers are lost in the end. With attack_entry=message they recover. The recorded aggregation
-    error leaves out workers whose message is not finite.
+    g~_i = (NaN, ..., NaN). A worker's momentum never recovers from such a vector: the worker still
+    sends NaN when it is honest again. So under switching all workers are lost in the end. With
+    attack_entry=message they recover. The recorded aggregation error leaves out workers whose
+    message is not finite.
     """
 
     def messages(own: Tensor, byzantine: Tensor) -> Tensor:

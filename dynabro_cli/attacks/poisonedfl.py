@@ -22,37 +22,54 @@ SHRINK, LEAST = 0.7, 0.5
 
 @dataclass(frozen=True)
 class Parameters:
-    c: float = parameter(8.0, above=0, help="length of a message in the first window, in multiples of the last update's length")
+    c: float = parameter(
+        8.0,
+        above=0,
+        help="length of a message in the first window, in multiples of the last update's length",
+    )
     window: int = parameter(50, minimum=1, help="rounds between two tests of success")
     p: float = parameter(0.01, above=0, below=0.5, help="significance level of the test")
 
 
-@REGISTRY.register("poisonedfl", Parameters, reference="Xie, Fang & Gong, CVPR 2025, arXiv 2404.15611 (PoisonedFL), Section 4")
+@REGISTRY.register(
+    "poisonedfl",
+    Parameters,
+    reference="Xie, Fang & Gong, CVPR 2025, arXiv 2404.15611 (PoisonedFL), Section 4",
+)
 def poisonedfl(parameters: Parameters, setting: AttackSetting) -> Attack:
-    """PoisonedFL: all Byzantine workers push in one random direction s in {-1, 1}^d, the same in all rounds.
+    """PoisonedFL: all Byzantine workers push in one random direction s in {-1, 1}^d, the same in
+    all rounds.
 
-    g~_i = c_t |g_{t-1}| v_t s, element by element, with v_t = |u_t|/|u_t|_2 and u_t = g_{t-1} - (|g_{t-1}|/|g~_{t-1}|)
-    g~_{t-1}. Here g_{t-1} is the server's update in the round before, in units of the learning rate, and g~_{t-1} the message
-    of that round. In the first round g~_i = 0. After each window of rounds the attack tests if the sum of the updates agrees
-    with s in more coordinates than by chance, at least d/2 + z_p sqrt(d)/2. If not, c becomes 0.7 c, unless that is under 0.5.
+    g~_i = c_t |g_{t-1}| v_t s, element by element, with v_t = |u_t|/|u_t|_2 and u_t = g_{t-1} -
+    (|g_{t-1}|/|g~_{t-1}|) g~_{t-1}. Here g_{t-1} is the server's update in the round before, in
+    units of the learning rate, and g~_{t-1} the message of that round. In the first round g~_i = 0.
+    After each window of rounds the attack tests if the sum of the updates agrees with s in more
+    coordinates than by chance, at least d/2 + z_p sqrt(d)/2. If not, c becomes 0.7 c, unless that
+    is under 0.5.
 
-    The attack needs only the server's updates, no honest worker's vector. The plan belongs to the adversary: s, c and the
-    window continue whoever is Byzantine, also through rounds without Byzantine workers.
+    The attack needs only the server's updates, no honest worker's vector. The plan belongs to the
+    adversary: s, c and the window continue whoever is Byzantine, also through rounds without
+    Byzantine workers.
 
-    The state is ``signs`` [d], ``message`` [d], ``total`` [d], ``c`` and ``rounds``; it is empty before the first update.
+    The state is ``signs`` [d], ``message`` [d], ``total`` [d], ``c`` and ``rounds``; it is empty
+    before the first update.
 
-    Differs from the paper: messages are gradients, and the server steps against them, so s is the direction of -x. The normal
-    quantile replaces the binomial one. Coordinates that have not moved count as failures. An update that is not finite changes
-    nothing.
+    Differs from the paper: messages are gradients, and the server steps against them, so s is the
+    direction of -x. The normal quantile replaces the binomial one. Coordinates that have not moved
+    count as failures. An update that is not finite changes nothing.
     """
     key, z = noise_key(setting.seed), -NormalDist().inv_cdf(parameters.p)  # 1 - p may be 1
 
     def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
-        return replace(own, byzantine, state["message"].to(own.dtype) if state else torch.zeros_like(own[0]))
+        return replace(
+            own, byzantine, state["message"].to(own.dtype) if state else torch.zeros_like(own[0])
+        )
 
     def follow(update: Tensor, state: State) -> State:
         if not state:
-            draws = uniform_noise(key, torch.zeros((), dtype=torch.int64, device=update.device), update[None])[0]
+            draws = uniform_noise(
+                key, torch.zeros((), dtype=torch.int64, device=update.device), update[None]
+            )[0]
             state = {
                 "signs": torch.where(draws < 0.5, -1.0, 1.0).to(update.dtype),
                 "message": torch.zeros_like(update),
@@ -74,7 +91,11 @@ def poisonedfl(parameters: Parameters, setting: AttackSetting) -> Attack:
             "c": c,
             "rounds": rounds,
         }
-        finite = size.isfinite() & following["message"].isfinite().all() & following["total"].isfinite().all()
+        finite = (
+            size.isfinite()
+            & following["message"].isfinite().all()
+            & following["total"].isfinite().all()
+        )
         return {name: torch.where(finite, value, state[name]) for name, value in following.items()}
 
     return Attack({}, messages, stay, reads_own=False, follow=follow)

@@ -13,7 +13,9 @@ class Parameters:
     lambda_: float = parameter(help="strength: v = lambda (1, ..., 1)")
 
 
-@REGISTRY.register("shift", Parameters, reference="DynaBRO (ICML 2024), Appendix E, the static attack")
+@REGISTRY.register(
+    "shift", Parameters, reference="DynaBRO (ICML 2024), Appendix E, the static attack"
+)
 def shift(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Shift: a Byzantine worker adds a fixed vector to its own gradient.
 

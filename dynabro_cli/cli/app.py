@@ -18,7 +18,13 @@ import typer
 from dynabro_cli import __version__
 from dynabro_cli.cli.terminal import close, complain, in_use, prepare, say, unwritable
 from dynabro_cli.deferred import when_loaded
-from dynabro_cli.errors import DatabaseError, DynabroError, InterruptedRunError, PreemptedError, SpecError
+from dynabro_cli.errors import (
+    DatabaseError,
+    DynabroError,
+    InterruptedRunError,
+    PreemptedError,
+    SpecError,
+)
 from dynabro_cli.executors.interruptions import check_arrived, handle_signals
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.lazy import torch
@@ -29,7 +35,9 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 HELP_OPTIONS = ["-h", "--help"]
 NEW_OBJECTS = 50_000
-"""Objects between two searches for unused ones: importing modules makes many objects, and nearly all of them stay."""
+"""Objects between two searches for unused ones: importing modules makes many objects, and nearly
+all of them stay.
+"""
 MOST_LINES = 200
 """Most lines of one error: each point of a sweep of 100,000 may have a problem."""
 
@@ -58,14 +66,19 @@ COMMANDS = {
     "verify": "verify.app",
     "db": "db.app",
 }
-"""The module and the function of each command, or its group of commands, in the order of the help."""
+"""The module and the function of each command, or its group of commands, in the order of the
+help.
+"""
 
 
 def application(command: str | None = None) -> typer.Typer:
-    """Return the application with one command, whose module alone is imported; with all of them for any other word."""
+    """Return the application with one command, whose module alone is imported; with all of them for
+    any other word.
+    """
     app = typer.Typer(
         name="dynabro",
-        help="Byzantine-robust learning with Byzantine workers that change identity during training: run experiments, store "
+        help="Byzantine-robust learning with Byzantine workers that change identity during "
+        "training: run experiments, store "
         "every number in SQL, and read them.",
         no_args_is_help=True,
         add_completion=True,
@@ -90,7 +103,9 @@ def _version(wanted: bool) -> None:
 
 
 def dynabro(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Byzantine-robust learning with Byzantine workers that change identity during training."""
     for line in check_settings():
@@ -98,7 +113,8 @@ def dynabro(
 
 
 def _plain(command: Any) -> Any:
-    """Return ``command`` with help texts in which brackets are plain text, as in ``[default: none]``, not markup of rich.
+    """Return ``command`` with help texts in which brackets are plain text, as in ``[default:
+    none]``, not markup of rich.
 
     Its options that take one value are refused if they are given twice.
     """
@@ -112,7 +128,9 @@ def _plain(command: Any) -> Any:
 
 
 def _strict_parser(make: Callable[[Any], Any], context: Any) -> Any:
-    """Return a command's parser, which raises SpecError if an option for one value is given twice: click keeps the last one."""
+    """Return a command's parser, which raises SpecError if an option for one value is given twice:
+    click keeps the last one.
+    """
     parser = make(context)
     parse = parser.parse_args
 
@@ -124,7 +142,9 @@ def _strict_parser(make: Callable[[Any], Any], context: Any) -> Any:
                 advice = "one of them"
                 if context.info_name == "run" and option.name in fields():
                     advice += f", or for all of them: {_as_sweep(option.name, order, words)}"
-                raise SpecError(f"{option.opts[0]}: it is given twice, and takes one value. Try: {advice}")
+                raise SpecError(
+                    f"{option.opts[0]}: it is given twice, and takes one value. Try: {advice}"
+                )
         return options, others, order
 
     parser.parse_args = parse_once
@@ -132,28 +152,37 @@ def _strict_parser(make: Callable[[Any], Any], context: Any) -> Any:
 
 
 def _as_sweep(name: str, options: Iterable[Any], words: Sequence[str]) -> str:
-    """Return a command for the runs with every value of the fields that ``dynabro run`` was given."""
-    typed = [(*word.split("=", 1), following)[:2] for word, following in itertools.pairwise([*words, ""])]
+    """Return a command for the runs with every value of the fields that ``dynabro run`` was
+    given.
+    """
+    typed = [
+        (*word.split("=", 1), following)[:2] for word, following in itertools.pairwise([*words, ""])
+    ]
     settings = ""
     for option in dict.fromkeys(options):
         values = [value for word, value in typed if word in option.opts and option.name in fields()]
-        values = ["+".join(values)] if option.multiple and values else values  # a chain of pre-aggregators is one value
+        # a chain of pre-aggregators is one value
+        values = ["+".join(values)] if option.multiple and values else values
         settings += "".join(f" --set {shlex.quote(f'{option.name}={value}')}" for value in values)
     return f"echo 'name: {name}' | dynabro sweep -{settings}"
 
 
 def main() -> None:
-    """Run the command line; every expected error becomes one line on standard error and a documented exit code."""
+    """Run the command line; every expected error becomes one line on standard error and a
+    documented exit code.
+    """
     prepare()
     _search_rarely()
     handle_signals()
     try:
         code = _command()
-        if code == InterruptedRunError.exit_code:  # some versions of typer raise this for Ctrl-C, without a message
+        # some versions of typer raise this for Ctrl-C, without a message
+        if code == InterruptedRunError.exit_code:
             complain("interrupted")
     except DynabroError as error:
         lines = error.problems if isinstance(error, SpecError) else [str(error)]
-        if isinstance(error, DatabaseError) and isinstance(error.__cause__, ValueError):  # which does not name the row
+        # which does not name the row
+        if isinstance(error, DatabaseError) and isinstance(error.__cause__, ValueError):
             lines = [_wrong_row() or str(error)]
         for line in lines[:MOST_LINES]:
             complain(line)
@@ -164,12 +193,16 @@ def main() -> None:
         message = error.format_message()  # type: ignore[attr-defined]
         command = getattr(getattr(error, "ctx", None), "command_path", "dynabro")
         if message:  # without a message: a command without arguments printed its help
-            complain(f"{message.rstrip('.?')}{'?' if message.endswith('?') else '.'} Try: {command} --help")
+            complain(
+                f"{message.rstrip('.?')}{'?' if message.endswith('?') else '.'} Try: {command} "
+                "--help"
+            )
         code = SpecError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
         code = InterruptedRunError.exit_code
-    except SystemExit as error:  # typer's exit when the reader of a pipe leaves, as in `| head`; this is not an error
+    # typer's exit when the reader of a pipe leaves, as in `| head`; this is not an error
+    except SystemExit as error:
         code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
     except OSError as error:
         code = unwritable(error)
@@ -183,10 +216,11 @@ def main() -> None:
 
 
 def _wrong_row() -> str | None:
-    """Return the first problem of the database in use, as ``db check`` finds it; None if it finds none.
+    """Return the first problem of the database in use, as ``db check`` finds it; None if it finds
+    none.
 
-    Databases are not checked when they are opened, because that reads each value. So a command that fails at a value that
-    dynabro has not written looks for it afterwards.
+    Databases are not checked when they are opened, because that reads each value. So a command that
+    fails at a value that dynabro has not written looks for it afterwards.
     """
     from dynabro_cli.store.care.check import check
 
@@ -198,10 +232,14 @@ def _wrong_row() -> str | None:
 
 
 def _command() -> Any:
-    """Run the command; a signal replaces the error that it causes, because SQLite drops the exceptions of handlers."""
+    """Run the command; a signal replaces the error that it causes, because SQLite drops the
+    exceptions of handlers.
+    """
     try:
         command = sys.argv[1] if len(sys.argv) > 1 else None
-        return _plain(typer.main.get_command(application(command)))(standalone_mode=False, prog_name="dynabro")
+        return _plain(typer.main.get_command(application(command)))(
+            standalone_mode=False, prog_name="dynabro"
+        )
     except (PreemptedError, InterruptedRunError):
         raise
     except Exception:
@@ -210,7 +248,9 @@ def _command() -> Any:
 
 
 def _search_rarely() -> None:
-    """Search for unused objects rarely until torch is loaded: these objects may hold large tensors."""
+    """Search for unused objects rarely until torch is loaded: these objects may hold large
+    tensors.
+    """
     usual = gc.get_threshold()
     if 0 < usual[0] < NEW_OBJECTS:
         gc.set_threshold(NEW_OBJECTS, *usual[1:])

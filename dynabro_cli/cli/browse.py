@@ -15,14 +15,20 @@ from dynabro_cli.errors import PreemptedError
 def browse(
     db: Database = "results.db",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="N", help="Port of this machine; 0 for any that is free.")
+        int,
+        typer.Option(
+            min=0, max=65535, metavar="N", help="Port of this machine; 0 for any that is free."
+        ),
     ] = 8001,
-    open_it: Annotated[bool, typer.Option("--open", help="Open the page in the default browser, too.")] = False,
+    open_it: Annotated[
+        bool, typer.Option("--open", help="Open the page in the default browser, too.")
+    ] = False,
     plugin: Plugins = None,
 ) -> None:
     """Show the database in a browser until Ctrl-C, also during runs. Nothing can be written.
 
-    Only this machine can open the pages, which are made by Datasette: tables with the meaning of every column, facets, and SQL.
+    Only this machine can open the pages, which are made by Datasette: tables with the meaning of
+    every column, facets, and SQL.
 
     Example: dynabro browse --db results.db --port 0
     """
@@ -41,4 +47,6 @@ def browse(
         except KeyboardInterrupt:  # the usual end
             return
         except PreemptedError:
-            raise PreemptedError("terminated; the pages are closed, and the database is as it was") from None
+            raise PreemptedError(
+                "terminated; the pages are closed, and the database is as it was"
+            ) from None

@@ -26,44 +26,63 @@ FORMATS = ("table", "json", "csv", "tex")
 
 def compare(
     a: Annotated[
-        str | None, typer.Argument(metavar="A", help="A method or rule, or FIELD=VALUE; several are separated by spaces.")
+        str | None,
+        typer.Argument(
+            metavar="A", help="A method or rule, or FIELD=VALUE; several are separated by spaces."
+        ),
     ] = None,
-    b: Annotated[str | None, typer.Argument(metavar="B", help="The same, for the other side.")] = None,
+    b: Annotated[
+        str | None, typer.Argument(metavar="B", help="The same, for the other side.")
+    ] = None,
     every: Annotated[
         str | None,
-        typer.Option("--all", metavar="FIELD", help="Compare all values of a field: method, rule, sweep, method.beta, ..."),
+        typer.Option(
+            "--all",
+            metavar="FIELD",
+            help="Compare all values of a field: method, rule, sweep, method.beta, ...",
+        ),
     ] = None,
     against: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="With --all: the columns. [default: attack, switching and the like]")
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="With --all: the columns. [default: attack, switching and the like]",
+        ),
     ] = None,
     sweeps: Sweeps = None,
     where: Where = None,
     metric: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Final number: accuracy, loss or gap; more with --all.")
+        str | None,
+        typer.Option(metavar="NAME", help="Final number: accuracy, loss or gap; more with --all."),
     ] = None,
     db: Database = "results.db",
     form: Annotated[
-        str | None, typer.Option("--format", metavar="table|json|csv|tex", help="Form of the output. [default: table]")
+        str | None,
+        typer.Option(
+            "--format", metavar="table|json|csv|tex", help="Form of the output. [default: table]"
+        ),
     ] = None,
     as_json: Json = False,
     plugin: Plugins = None,
 ) -> None:
     """Compare two methods, or two values of any field, by the differences of paired runs.
 
-    Two runs are a pair if they have the same seed and agree in every field that neither A nor B names. They then have the same
-    data, initial model and Byzantine workers, unless the compared field is one that determines these. Fields without effect on
-    a run, such as attack_entry without momentum, need not agree; if the runs met an attack in two readings, name one.
+    Two runs are a pair if they have the same seed and agree in every field that neither A nor B
+    names. They then have the same data, initial model and Byzantine workers, unless the compared
+    field is one that determines these. Fields without effect on a run, such as attack_entry without
+    momentum, need not agree; if the runs met an attack in two readings, name one.
 
-    There is one row for each cell, that is, for pairs that differ in their seed only: the mean of A - B with 95% intervals
-    (Student's t, and a percentile bootstrap of 10,000 resamples with seed 0), the p-values of the paired t-test and of
-    Wilcoxon's signed-rank test, and both with Holm's correction for the number of rows. 'better' is the side that is ahead if
-    Holm's p of the t-test is at most 0.05.
+    There is one row for each cell, that is, for pairs that differ in their seed only: the mean of A
+    - B with 95% intervals (Student's t, and a percentile bootstrap of 10,000 resamples with seed
+    0), the p-values of the paired t-test and of Wilcoxon's signed-rank test, and both with Holm's
+    correction for the number of rows. 'better' is the side that is ahead if Holm's p of the t-test
+    is at most 0.05.
 
-    A side may set several fields: "dynabro learning_rate=0.05". If methods have only runs at different learning rates, each
-    is compared at its own rate, and a line says so.
+    A side may set several fields: "dynabro learning_rate=0.05". If methods have only runs at
+    different learning rates, each is compared at its own rate, and a line says so.
 
-    --all FIELD prints the matrix of 'dynabro plot matrix', and every pair of values: how often paired t-tests separate them,
-    with Holm's correction over all pairs and columns.
+    --all FIELD prints the matrix of 'dynabro plot matrix', and every pair of values: how often
+    paired t-tests separate them, with Holm's correction over all pairs and columns.
 
     Example: dynabro compare sgd momentum:beta=0.5 --where "task = 'digits'"
     """
@@ -72,8 +91,13 @@ def compare(
     from dynabro_cli.store.read import pairs
     from dynabro_cli.store.read.queries import of_sweeps
 
-    if (every is None) != (a is not None and b is not None) or (every is not None and a is not None):
-        raise SpecError("two sides are compared, or all values of a field. Try: dynabro compare A B, or --all FIELD")
+    if (every is None) != (a is not None and b is not None) or (
+        every is not None and a is not None
+    ):
+        raise SpecError(
+            "two sides are compared, or all values of a field. Try: dynabro compare A B, or "
+            "--all FIELD"
+        )
     if as_json and form not in (None, "json"):
         raise SpecError(f"format={form}: --json is another form. Try: one of them")
     form = "json" if as_json else form or "table"
@@ -83,17 +107,29 @@ def compare(
         _print_all(db, every, against, sweeps or (), where, metric, form)
         return
     if against is not None:
-        raise SpecError(f"against={against}: it is for --all. Try: dynabro compare --all method --against {against}")
+        raise SpecError(
+            f"against={against}: it is for --all. Try: dynabro compare --all method --against "
+            f"{against}"
+        )
     sides = pairs.side(a or "", REGISTRIES), pairs.side(b or "", REGISTRIES)
     engine = open_read_only(db)
-    found = pairs.compare(engine, *sides, where=of_sweeps(engine, where, sweeps), metric=metric or "accuracy")
+    found = pairs.compare(
+        engine, *sides, where=of_sweeps(engine, where, sweeps), metric=metric or "accuracy"
+    )
     _print(found, form)
-    for line in (f"A: {a}, B: {b}, final {metric or 'accuracy'}", *found.notes):  # on standard error
+    # on standard error
+    for line in (f"A: {a}, B: {b}, final {metric or 'accuracy'}", *found.notes):
         note(line)
 
 
 def _print_all(
-    db: str, every: str, against: str | None, sweeps: Sequence[str], where: str | None, metric: str | None, form: str
+    db: str,
+    every: str,
+    against: str | None,
+    sweeps: Sequence[str],
+    where: str | None,
+    metric: str | None,
+    form: str,
 ) -> None:
     """Print the matrix of all values of a field, and every pair of them."""
     from dynabro_cli.cli.plot import studio
@@ -105,10 +141,18 @@ def _print_all(
     results = studio(db, where, Path(), "png", sweeps=sweeps).results
     found = ranking(results, metric, rows=every, columns=against)
     if len(found.rows) < 2:
-        raise NotFoundError(f"all={every}: the runs have one value of it, {found.rows[0]}. Try: another field, or --where")
+        raise NotFoundError(
+            f"all={every}: the runs have one value of it, {found.rows[0]}. Try: another field, "
+            "or --where"
+        )
     tell_of_mixture(versions(results.runs["code_digests"]))
     if form == "json":
-        print_json({"cells": found.cells.to_dict("records"), "pairs": [pair._asdict() for pair in found.pairs]})
+        print_json(
+            {
+                "cells": found.cells.to_dict("records"),
+                "pairs": [pair._asdict() for pair in found.pairs],
+            }
+        )
         return
     if form == "csv":
         emit(list(found.cells), found.cells.itertuples(index=False, name=None), as_csv=True)
@@ -117,11 +161,17 @@ def _print_all(
         from dynabro_cli.figures._tables import latex_table
 
         table, bold = as_texts(found)
-        say(*latex_table(list(table), table.values.tolist(), "\n".join(found.notes), bold).splitlines())
+        say(
+            *latex_table(
+                list(table), table.values.tolist(), "\n".join(found.notes), bold
+            ).splitlines()
+        )
         return
     from dynabro_cli.figures._ranking import BEST, TIED
 
-    table = as_texts(found, marks=(BEST, TIED))[0].replace(" \N{PLUS-MINUS SIGN} ", "\N{PLUS-MINUS SIGN}", regex=True)
+    table = as_texts(found, marks=(BEST, TIED))[0].replace(
+        " \N{PLUS-MINUS SIGN} ", "\N{PLUS-MINUS SIGN}", regex=True
+    )
     for place, names in enumerate(_blocks(table)):
         say() if place else None
         emit(names, table[names].values.tolist())
@@ -132,20 +182,27 @@ def _print_all(
 
 
 def _blocks(table: pd.DataFrame) -> list[list[str]]:
-    """Return the columns of a table in blocks that fit the terminal, each with the names of the rows."""
+    """Return the columns of a table in blocks that fit the terminal, each with the names of the
+    rows.
+    """
     width = shutil.get_terminal_size((80, 24)).columns
     heads = [name for name in table if name in ("matrix", "")]
     wide = {name: max(len(name), table[name].str.len().max()) + 2 for name in table}
     blocks: list[list[str]] = [[*heads]]
     for name in (name for name in table if name not in heads):
-        if len(blocks[-1]) > len(heads) and sum(wide[own] for own in (*blocks[-1], name)) - 2 > width:
+        if (
+            len(blocks[-1]) > len(heads)
+            and sum(wide[own] for own in (*blocks[-1], name)) - 2 > width
+        ):
             blocks.append([*heads])
         blocks[-1].append(name)
     return blocks
 
 
 def _summaries(found: Ranking) -> list[list[str]]:
-    """Return a row for each pair: the mean difference, and the number of columns in which each side is better."""
+    """Return a row for each pair: the mean difference, and the number of columns in which each side
+    is better.
+    """
     from dynabro_cli.store.read.pairs import LEVEL
 
     groups: dict[tuple[str, str], list[Pair]] = {}
@@ -156,7 +213,9 @@ def _summaries(found: Ranking) -> list[list[str]]:
         apart = [pair for pair in own if pair.holm <= LEVEL]
         of_a = sum((pair.difference > 0) == found.higher for pair in apart)
         mean = sum(pair.difference for pair in own) / len(own)
-        rows.append([a, b, f"{mean:+.3f}", str(of_a), str(len(apart) - of_a), str(len(own) - len(apart))])
+        rows.append(
+            [a, b, f"{mean:+.3f}", str(of_a), str(len(apart) - of_a), str(len(own) - len(apart))]
+        )
     return rows
 
 
@@ -196,7 +255,10 @@ def _row(cell: Cell) -> dict[str, Any]:
         "holm_wilcoxon": cell.holm_wilcoxon,
         "better": cell.better,
     }
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()}
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in values.items()
+    }
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,8 @@ def check(db: Database = "results.db", as_json: AsJson = False, plugin: Plugins 
             say("no problem found")
     if report.problems:
         raise DatabaseError(
-            f"{shown(db)} has {many(len(report.problems), 'problem')}. Try: restore a backup; or dynabro db merge {shown(db)} "
+            f"{shown(db)} has {many(len(report.problems), 'problem')}. Try: restore a backup; "
+            f"or dynabro db merge {shown(db)} "
             "--db NEW.db, which copies the intact runs; then repeat the other runs with --db NEW.db"
         )
 
@@ -59,7 +60,8 @@ def check(db: Database = "results.db", as_json: AsJson = False, plugin: Plugins 
 @app.command()
 def backup(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="File of the copy; by default beside the database.")
+        Path | None,
+        typer.Argument(metavar="FILE", help="File of the copy; by default beside the database."),
     ] = None,
     db: Database = "results.db",
     force: Force = False,
@@ -78,20 +80,37 @@ def backup(
 
 @app.command()
 def thin(
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="File of the copy; it must not exist yet.")],
-    every: Annotated[int, typer.Option("--every", metavar="K", help="Keep every K-th round, and the first and the last.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="TARGET", help="File of the copy; it must not exist yet.")
+    ],
+    every: Annotated[
+        int,
+        typer.Option(
+            "--every", metavar="K", help="Keep every K-th round, and the first and the last."
+        ),
+    ],
     where: Annotated[
         str | None,
-        typer.Option("--where", metavar="SQL", help="Thin only runs for which this SQL condition holds; others stay complete."),
+        typer.Option(
+            "--where",
+            metavar="SQL",
+            help="Thin only runs for which this SQL condition holds; others stay complete.",
+        ),
     ] = None,
     points: Annotated[
         str | None,
         typer.Option(
-            "--points", metavar="SQL", help="Keep the models x of evaluations only of runs for which this SQL condition holds."
+            "--points",
+            metavar="SQL",
+            help="Keep the models x of evaluations only of runs for which this SQL condition "
+            "holds.",
         ),
     ] = None,
     anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="Remove hosts, processes and commits, as for a double-blind review.")
+        bool,
+        typer.Option(
+            "--anonymous", help="Remove hosts, processes and commits, as for a double-blind review."
+        ),
     ] = False,
     db: Database = "results.db",
     force: Force = False,
@@ -99,8 +118,8 @@ def thin(
 ) -> None:
     """Copy the results of an SQLite database to a smaller file, to give away or publish.
 
-    Every K-th row of rounds is kept, and the histogram of Byzantine workers over all rounds. Runs without a result are skipped.
-    The database itself does not change.
+    Every K-th row of rounds is kept, and the histogram of Byzantine workers over all rounds. Runs
+    without a result are skipped. The database itself does not change.
 
     Example: dynabro db thin small.db --every 100 --where "task <> 'quadratic'" --anonymous
     """
@@ -109,7 +128,16 @@ def thin(
     from dynabro_cli.store.open.translation import shown
 
     with RunsProgress("thinning") as progress:
-        copy = thinning.thin(db, target, every, where=where, points=points, anonymous=anonymous, force=force, progress=progress)
+        copy = thinning.thin(
+            db,
+            target,
+            every,
+            where=where,
+            points=points,
+            anonymous=anonymous,
+            force=force,
+            progress=progress,
+        )
     parts = [f"{many(copy.runs, 'run')}, {copy.rows_before} -> {copy.rows_after} rows of rounds"]
     parts.append(f"{size(copy.size_before)} -> {size(copy.size_after)}")
     if copy.kept:
@@ -121,15 +149,23 @@ def thin(
 
 @app.command()
 def merge(
-    other: Annotated[str, typer.Argument(metavar="FILE|URL", help="The database whose runs are copied; it is only read.")],
+    other: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|URL", help="The database whose runs are copied; it is only read."
+        ),
+    ],
     db: Database = "results.db",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")
+    ] = False,
     as_json: AsJson = False,
     plugin: Plugins = None,
 ) -> None:
     """Copy the runs of another database into this one.
 
-    Results that are here already stay. The other database may be untrusted: damaged runs in it are listed and not merged.
+    Results that are here already stay. The other database may be untrusted: damaged runs in it are
+    listed and not merged.
 
     Example: dynabro db merge from-the-other-machine.db --db results.db
     """
@@ -140,30 +176,49 @@ def merge(
     with RunsProgress("merging") as progress:
         merged = merging.merge(other, db, dry_run=dry_run, progress=progress)
     if as_json:
-        print_json({"database": shown(db), "other": shown(other), "dry_run": dry_run} | asdict(merged))
+        print_json(
+            {"database": shown(db), "other": shown(other), "dry_run": dry_run} | asdict(merged)
+        )
     else:
         _warn(merged)
         tell_of_mixture(merged.versions)
-        say(_summary(merged, f"{shown(other)} {'would be ' if dry_run else ''}merged into {shown(db)}"))
-    wrong = [(merged.unsound, "run"), (merged.unsound_kappas, "kappa"), (merged.unsound_rows, "row")]
+        say(
+            _summary(
+                merged, f"{shown(other)} {'would be ' if dry_run else ''}merged into {shown(db)}"
+            )
+        )
+    wrong = [
+        (merged.unsound, "run"),
+        (merged.unsound_kappas, "kappa"),
+        (merged.unsound_rows, "row"),
+    ]
     if any(found for found, _ in wrong):
         told = " and ".join(many(len(found), name) for found, name in wrong if found)
         raise DatabaseError(
-            f"{told} of {shown(other)} not merged, because of damage. Try: dynabro db check --db {shown(other)}"
+            f"{told} of {shown(other)} not merged, because of damage. Try: dynabro db check "
+            f"--db {shown(other)}"
         )
 
 
 @app.command()
 def remove(
-    where: Annotated[str, typer.Option("--where", metavar="SQL", help="Remove the runs for which this SQL condition holds.")],
+    where: Annotated[
+        str,
+        typer.Option(
+            "--where", metavar="SQL", help="Remove the runs for which this SQL condition holds."
+        ),
+    ],
     db: Database = "results.db",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be removed, and write nothing.")
+    ] = False,
     plugin: Plugins = None,
 ) -> None:
     """Remove runs for good: all their rows, checkpoints and logs.
 
-    The command lists the runs and asks. All of them are removed or none. Runs that a live process is making are refused.
+    The command lists the runs and asks. All of them are removed or none. Runs that a live process
+    is making are refused.
 
     Example: dynabro db remove --where "status = 'failed'" --dry-run
     """
@@ -194,7 +249,8 @@ def remove(
     say(f"removed: {what}")
     if left:
         complain(
-            f"warning: {many(len(left), 'file')} could not be removed, such as {left[0]}; change permissions, and remove them"
+            f"warning: {many(len(left), 'file')} could not be removed, such as {left[0]}; "
+            "change permissions, and remove them"
         )
 
 
@@ -206,7 +262,8 @@ def _confirmed(question: str) -> bool:
     """
     if not sys.stdin.isatty():
         raise SpecError(
-            "nothing is removed, because standard input is not a terminal. Try: --yes, or --dry-run, which lists the runs"
+            "nothing is removed, because standard input is not a terminal. Try: --yes, or "
+            "--dry-run, which lists the runs"
         )
     note(f"{question} [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -232,7 +289,8 @@ def _warn(merged: Merged) -> None:
     lines += [f"of the other database not merged: {line}" for line in merged.unsound_rows]
     lines += [f"run {key[:10]} was not merged: it is in progress here" for key in merged.held]
     lines += [
-        f"trials of {name} were not merged, but their runs: another search of this name, or another spelling of it, is here"
+        f"trials of {name} were not merged, but their runs: another search of this name, or "
+        "another spelling of it, is here"
         for name in merged.other_searches
     ]
     lines += [f"run {item.run_key[:10]} differs: {_ends(item)}" for item in merged.different]
@@ -251,7 +309,10 @@ def _ends(item: Difference) -> str:
             for name in ("final_accuracy", "final_loss", "final_gap")
             if row[name] is not None
         ]
-        ends.append(f"{where} {row['status']} after {row['rounds']} rounds, {', '.join(numbers) or 'without numbers'}")
+        ends.append(
+            f"{where} {row['status']} after {row['rounds']} rounds, "
+            f"{', '.join(numbers) or 'without numbers'}"
+        )
     return "; ".join(ends)
 
 
@@ -260,7 +321,9 @@ def _summary(merged: Merged, what: str) -> str:
     if merged.replaced:
         parts.append(f"{len(merged.replaced)} replaced a run without a result")
     if merged.here:
-        differ = f" ({len(merged.different)} of them with other numbers)" if merged.different else ""
+        differ = (
+            f" ({len(merged.different)} of them with other numbers)" if merged.different else ""
+        )
         parts.append(f"{merged.here} already here{differ}")
     if merged.held:
         parts.append(f"{len(merged.held)} in progress here")

@@ -20,23 +20,33 @@ if TYPE_CHECKING:
 SWEEP = "demo"
 HEADS = {"static": "no switching", "periodic:K=5": "a switch every 5 rounds"}
 """The switching strategies, in words."""
-HEAD = ("Test accuracy on digits; 8 of 17 workers flip the signs of their gradients,", "and the server takes a trimmed mean:")
-NOTE = ("The learning rates are the paper's. Momentum goes on from what a worker sent;", "SGD and DynaBRO remember nothing.")
+HEAD = (
+    "Test accuracy on digits; 8 of 17 workers flip the signs of their gradients,",
+    "and the server takes a trimmed mean:",
+)
+NOTE = (
+    "The learning rates are the paper's. Momentum goes on from what a worker sent;",
+    "SGD and DynaBRO remember nothing.",
+)
 NAMES = {"sgd": "SGD", "momentum": "momentum 0.9", "dynabro": "DynaBRO"}
 """The methods, in words."""
 
 
 def demo(
     db: Database = "results.db",
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the picture.")] = Path("plots"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the picture.")] = Path(
+        "plots"
+    ),
     jobs: Jobs = "auto",
     force: Force = False,
     quiet: Quiet = False,
     plugin: Plugins = None,
 ) -> None:
-    """Compare SGD, momentum and DynaBRO on handwritten digits, with and without switching: a table and a picture.
+    """Compare SGD, momentum and DynaBRO on handwritten digits, with and without switching: a table
+    and a picture.
 
-    The six runs of the sweep 'demo' are stored like any other; stored runs are not repeated. Nothing is downloaded.
+    The six runs of the sweep 'demo' are stored like any other; stored runs are not repeated.
+    Nothing is downloaded.
 
     Example: dynabro demo
     """
@@ -68,19 +78,30 @@ def demo(
     )
     say("", str(drawn.files[0]))
     note(to_type("next: dynabro runs"))
-    note(to_type('      dynabro run --method dynabro --attack alie --switching "bernoulli:p=0.01,D=10,delta_max=0.48"'))
+    note(
+        to_type(
+            "      dynabro run --method dynabro --attack alie --switching "
+            '"bernoulli:p=0.01,D=10,delta_max=0.48"'
+        )
+    )
     note("      dynabro new aggregator my-rule")
 
 
 def _table(planned: PlannedRuns, db: str, keys: str) -> list[list[Any]]:
-    """Return a row for each method: its learning rate, and an accuracy for each switching strategy."""
+    """Return a row for each method: its learning rate, and an accuracy for each switching
+    strategy.
+    """
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.queries import query
 
-    stored = query(open_read_only(db), f"SELECT run_key, final_accuracy FROM runs WHERE run_key IN ({keys})")
+    stored = query(
+        open_read_only(db), f"SELECT run_key, final_accuracy FROM runs WHERE run_key IN ({keys})"
+    )
     accuracy = {str(key): "-" if value is None else f"{value:.3f}" for key, value in stored.rows}
     rows: dict[str, list[Any]] = {}
     for run in planned.runs:
-        row = rows.setdefault(run.method.name, [NAMES[run.method.name], f"{run.spec.learning_rate:g}"])
+        row = rows.setdefault(
+            run.method.name, [NAMES[run.method.name], f"{run.spec.learning_rate:g}"]
+        )
         row.append(accuracy.get(run.key, "-"))
     return list(rows.values())

@@ -23,14 +23,29 @@ PARTS = {
     "machine": ("device", "host"),
     "code": ("code_digests", "git_commit", "git_diff"),
     "data": ("data_digest",),
-    "scores": ("status", "final_accuracy", "final_loss", "final_gap", "budget_spent", "rounds", "switches", "error"),
+    "scores": (
+        "status",
+        "final_accuracy",
+        "final_loss",
+        "final_gap",
+        "budget_spent",
+        "rounds",
+        "switches",
+        "error",
+    ),
 }
 """Columns of ``runs`` that tell why runs differ, or how far."""
 CURVES = (
-    "SELECT budget, 'test_accuracy' AS name, test_accuracy AS value FROM evaluations WHERE run_id = {run}",
+    (
+        "SELECT budget, 'test_accuracy' AS name, test_accuracy AS value FROM evaluations WHERE "
+        "run_id = {run}"
+    ),
     "SELECT budget, 'test_loss', test_loss FROM evaluations WHERE run_id = {run}",
     "SELECT budget, 'gap', gap FROM evaluations WHERE run_id = {run}",
-    "SELECT budget, metrics.name, value FROM metrics JOIN evaluations USING (run_id, round) WHERE run_id = {run}",
+    (
+        "SELECT budget, metrics.name, value FROM metrics JOIN evaluations USING (run_id, round) "
+        "WHERE run_id = {run}"
+    ),
     "SELECT budget, 'gradient_norm', gradient_norm FROM rounds WHERE run_id = {run}",
 )
 
@@ -42,11 +57,12 @@ def diff(
     as_json: Json = False,
     plugin: Plugins = None,
 ) -> None:
-    """Show in what two stored runs differ: fields, versions, machine, code, data, scores and curves.
+    """Show in what two stored runs differ: fields, versions, machine, code, data, scores and
+    curves.
 
-    Equal values are not shown. Curves are compared where both runs have a value at the same budget: at the first difference,
-    and at the largest one. A difference in the first rounds comes from what the runs computed with; a later one may be the
-    growth of a rounding error.
+    Equal values are not shown. Curves are compared where both runs have a value at the same budget:
+    at the first difference, and at the largest one. A difference in the first rounds comes from
+    what the runs computed with; a later one may be the growth of a rounding error.
 
     Example: dynabro diff 1 2
     """
@@ -74,14 +90,19 @@ def diff(
 def _of_columns(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Differing]:
     """Yield the differing fields, and the differing values of ``PARTS``."""
     for part, columns in {"fields": ("spec",), **PARTS}.items():
-        ours, theirs = (dict(pair for name in columns for pair in _leaves(name, row.get(name))) for row in (a, b))
+        ours, theirs = (
+            dict(pair for name in columns for pair in _leaves(name, row.get(name)))
+            for row in (a, b)
+        )
         for name in dict.fromkeys([*ours, *theirs]):
             if ours.get(name) != theirs.get(name):
                 yield part, name, ours.get(name), theirs.get(name)
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield a column's values by name: of JSON each part, such as ``method.beta``, and otherwise the value."""
+    """Yield a column's values by name: of JSON each part, such as ``method.beta``, and otherwise
+    the value.
+    """
     if name in ("spec", "versions", "code_digests") and isinstance(value, str):
         try:
             yield from _parts("", json.loads(value))
@@ -100,22 +121,34 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_curves(engine: Engine, a: int, b: int) -> Iterator[Differing]:
-    """Yield for each curve its number of values, if that differs, and its first and its largest difference."""
+    """Yield for each curve its number of values, if that differs, and its first and its largest
+    difference.
+    """
     from dynabro_cli.store.read.queries import query
 
     for sql in CURVES:
         ours, theirs = (
-            {(name, budget): value for budget, name, value in query(engine, sql.format(run=run)).rows} for run in (a, b)
+            {
+                (name, budget): value
+                for budget, name, value in query(engine, sql.format(run=run)).rows
+            }
+            for run in (a, b)
         )
         for name in dict.fromkeys(name for name, _ in [*ours, *theirs]):
             budgets = [{budget for of, budget in curve if of == name} for curve in (ours, theirs)]
             if budgets[0] != budgets[1]:
                 yield "curves", f"{name}: values", len(budgets[0]), len(budgets[1])
-            pairs = [(budget, ours[name, budget], theirs[name, budget]) for budget in sorted(budgets[0] & budgets[1])]
+            pairs = [
+                (budget, ours[name, budget], theirs[name, budget])
+                for budget in sorted(budgets[0] & budgets[1])
+            ]
             pairs = [pair for pair in pairs if pair[1] != pair[2]]
             if pairs:
                 largest = max(pairs, key=lambda pair: _distance(*pair[1:]))
-                for word, (budget, *values) in (("first", pairs[0]), *([("largest", largest)] if largest != pairs[0] else [])):
+                for word, (budget, *values) in (
+                    ("first", pairs[0]),
+                    *([("largest", largest)] if largest != pairs[0] else []),
+                ):
                     yield "curves", f"{name}: {word} at budget {budget}", *values
 
 

@@ -17,10 +17,16 @@ from dynabro_cli.errors import ModelFileError, NotFoundError, SpecError
 def evaluate(
     saved: Annotated[Path, typer.Argument(metavar="FILE", help="The saved model.")],
     task: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Task whose test set is used. [default: the task of the run]")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Task whose test set is used. [default: the task of the run]"
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Model that the weights belong to. [default: the model of the run]")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Model that the weights belong to. [default: the model of the run]"
+        ),
     ] = None,
     device: Device = "auto",
     data_dir: DataDir = None,
@@ -29,8 +35,8 @@ def evaluate(
 ) -> None:
     """Print accuracy and loss of a saved model on the test set, or its gap.
 
-    'dynabro run --save-model FILE' saves a model. With --task and --model, FILE may be any safetensors file with the tensors
-    of that model.
+    'dynabro run --save-model FILE' saves a model. With --task and --model, FILE may be any
+    safetensors file with the tensors of that model.
 
     Example: dynabro evaluate model.safetensors
     """
@@ -51,12 +57,16 @@ def evaluate(
         )
         return
     if "run_key" in about:
-        say(f"{saved}: run {about['run_key'][:KEY_DIGITS]} after {about.get('round', 'unknown')} rounds")
+        say(
+            f"{saved}: run {about['run_key'][:KEY_DIGITS]} after "
+            f"{about.get('round', 'unknown')} rounds"
+        )
     if found.score.gap is not None:
         say(f"{found.task}: gap {found.score.gap}")
     else:
         say(
-            f"{found.task}, {found.model}: test accuracy {found.score.accuracy:.4f}, loss {found.score.loss:.6g} on "
+            f"{found.task}, {found.model}: test accuracy {found.score.accuracy:.4f}, loss "
+            f"{found.score.loss:.6g} on "
             f"{found.samples} samples"
         )
 
@@ -70,9 +80,13 @@ def _read(file: Path) -> tuple[bytes, dict[str, str]]:
         with open_regular(file) as opened:
             data = opened.read()
     except FileNotFoundError as error:
-        raise NotFoundError(f"{file} does not exist. Try: dynabro run --save-model {file}") from error
+        raise NotFoundError(
+            f"{file} does not exist. Try: dynabro run --save-model {file}"
+        ) from error
     except (OSError, ValueError) as error:
-        raise NotFoundError(f"{file} cannot be read ({getattr(error, 'strerror', None) or error})") from error
+        raise NotFoundError(
+            f"{file} cannot be read ({getattr(error, 'strerror', None) or error})"
+        ) from error
     except MemoryError as error:
         raise ModelFileError(f"{file} is larger than the memory") from error
     return data, metadata(file)
@@ -82,5 +96,7 @@ def _run_of(about: dict[str, str]) -> dict[str, Any] | None:
     """Return what the file says about its run; None if it names no run."""
     if "run_key" not in about:
         return None
-    whole = {name: int(text) for name in ("round", "budget") if (text := about.get(name, "")).isdecimal()}
+    whole = {
+        name: int(text) for name in ("round", "budget") if (text := about.get(name, "")).isdecimal()
+    }
     return {"key": about["run_key"], **whole, "final": about.get("final") == "yes"}

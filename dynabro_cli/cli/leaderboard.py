@@ -1,4 +1,6 @@
-"""``dynabro leaderboard``: methods and rules under the strongest adversary known, in groups that a test separates."""
+"""``dynabro leaderboard``: methods and rules under the strongest adversary known, in groups that a
+test separates.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,16 @@ LEADERBOARD = "leaderboard"
 def leaderboard(
     searches: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SEARCH]...", help="Stored searches of dynabro search. [default: all with repetitions]"),
+        typer.Argument(
+            metavar="[SEARCH]...",
+            help="Stored searches of dynabro search. [default: all with repetitions]",
+        ),
     ] = None,
     db: Database = "results.db",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.")] = Path("plots"),
-    saved_as: Annotated[str, typer.Option("--name", metavar="FILE", help="Name of the files, without suffix.")] = LEADERBOARD,
+    saved_as: Annotated[
+        str, typer.Option("--name", metavar="FILE", help="Name of the files, without suffix.")
+    ] = LEADERBOARD,
     formats: Annotated[
         str, typer.Option("--format", metavar="png,pdf,svg,tex,html", help="Formats of the files.")
     ] = "png,tex,html",
@@ -31,11 +38,13 @@ def leaderboard(
     force: Force = False,
     plugin: Plugins = None,
 ) -> None:
-    """Show the accuracy that each (method, rule) keeps under the strongest adversary known, and which rows a test separates.
+    """Show the accuracy that each (method, rule) keeps under the strongest adversary known, and
+    which rows a test separates.
 
-    Adversaries that change identities between rounds and within rounds have separate columns. Searches count that repeat
-    their best trials ('then'), and with them all stored attacks on the same setting that have the seeds of the repetitions,
-    also attacks of a plugin. The command prints the table, and writes a picture and the numbers as CSV, LaTeX and HTML.
+    Adversaries that change identities between rounds and within rounds have separate columns.
+    Searches count that repeat their best trials ('then'), and with them all stored attacks on the
+    same setting that have the seeds of the repetitions, also attacks of a plugin. The command
+    prints the table, and writes a picture and the numbers as CSV, LaTeX and HTML.
 
     Example: dynabro leaderboard worst-between worst-within --out plots
     """
@@ -46,7 +55,9 @@ def leaderboard(
     engine = open_read_only(db)
     missing = [name for name in searches or () if named(engine, [name]) is None]
     if missing:
-        raise NotFoundError(f"no trial of {' or '.join(missing)} is stored. Try: dynabro search {missing[0]}")
+        raise NotFoundError(
+            f"no trial of {' or '.join(missing)} is stored. Try: dynabro search {missing[0]}"
+        )
     condition = named(engine, searches) if searches else None
     drawing = studio(db, condition, out, formats, force=force)
     drawn, made = drawing.draw_record(LEADERBOARD, saved_as)

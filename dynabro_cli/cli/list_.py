@@ -44,14 +44,18 @@ def list_(
         return
     if kind is not None and kind not in REGISTRIES:
         legal = [*REGISTRIES, SWEEPS, SEARCHES, FIGURES]
-        raise SpecError(f"unknown kind {kind!r}{did_you_mean(kind, legal)}; legal: {', '.join(legal)}")
+        raise SpecError(
+            f"unknown kind {kind!r}{did_you_mean(kind, legal)}; legal: {', '.join(legal)}"
+        )
     kinds = [kind] if kind else list(REGISTRIES)
     entries = [(name, entry) for name in kinds for entry in REGISTRIES[name].entries().values()]
     if as_json:
         print_json([_details(name, entry) for name, entry in entries])
         return
     for name in kinds:
-        _print_lines(name, [(_signature(entry), entry.summary) for own, entry in entries if own == name])
+        _print_lines(
+            name, [(_signature(entry), entry.summary) for own, entry in entries if own == name]
+        )
     say("", "'dynabro show KIND/NAME' has the definition, the parameters and the reference.")
     say("Names of ByzFL, Blades and ByzPy are known, too: dynabro show TrMean")
 
@@ -71,9 +75,16 @@ def _list_sweeps(as_json: bool) -> None:
 
     sweeps = [load_sweep(name) for name in shipped()]  # no two of their points are one run
     if as_json:
-        print_json([{"name": sweep.name, "description": sweep.description, "runs": sweep.runs} for sweep in sweeps])
+        print_json(
+            [
+                {"name": sweep.name, "description": sweep.description, "runs": sweep.runs}
+                for sweep in sweeps
+            ]
+        )
         return
-    _print_lines(SWEEPS, [(sweep.name, f"{sweep.runs:5d} runs  {sweep.description}") for sweep in sweeps])
+    _print_lines(
+        SWEEPS, [(sweep.name, f"{sweep.runs:5d} runs  {sweep.description}") for sweep in sweeps]
+    )
     say("", "'dynabro sweep NAME --dry-run' shows what is to do, and 'dynabro sweep NAME' does it.")
 
 
@@ -83,12 +94,23 @@ def _list_searches(as_json: bool) -> None:
 
     searches = [load_search(name) for name in shipped(SEARCHES)]
     if as_json:
-        found = [(one.sweep.name, one.sweep.description, one.sweep.points, one.trials) for one in searches]
-        print_json([dict(zip(("name", "description", "searches", "trials"), values, strict=True)) for values in found])
+        found = [
+            (one.sweep.name, one.sweep.description, one.sweep.points, one.trials)
+            for one in searches
+        ]
+        print_json(
+            [
+                dict(zip(("name", "description", "searches", "trials"), values, strict=True))
+                for values in found
+            ]
+        )
         return
     lines = [(one.sweep.name, f"{one.trials} trials  {one.sweep.description}") for one in searches]
     _print_lines(SEARCHES, lines)
-    say("", "'dynabro search NAME --dry-run' shows what is to do, and 'dynabro search NAME' does it.")
+    say(
+        "",
+        "'dynabro search NAME --dry-run' shows what is to do, and 'dynabro search NAME' does it.",
+    )
 
 
 def _list_figures(as_json: bool) -> None:
@@ -104,10 +126,23 @@ def _list_figures(as_json: bool) -> None:
             ]
         )
         return
-    _print_lines("figures of a sweep", [(entry.name, entry.summary) for entry in entries if entry.name in GRIDS])
-    _print_lines("plots of any runs", [(entry.name, entry.summary) for entry in entries if entry.name not in GRIDS | RECORDS])
-    _print_lines("figures of other tables", [(entry.name, entry.summary) for entry in entries if entry.name in RECORDS])
-    say("", "'dynabro plot NAME' draws one figure, and 'dynabro plot all' every figure of a sweep with stored runs.")
+    _print_lines(
+        "figures of a sweep",
+        [(entry.name, entry.summary) for entry in entries if entry.name in GRIDS],
+    )
+    _print_lines(
+        "plots of any runs",
+        [(entry.name, entry.summary) for entry in entries if entry.name not in GRIDS | RECORDS],
+    )
+    _print_lines(
+        "figures of other tables",
+        [(entry.name, entry.summary) for entry in entries if entry.name in RECORDS],
+    )
+    say(
+        "",
+        "'dynabro plot NAME' draws one figure, and 'dynabro plot all' every figure of a sweep "
+        "with stored runs.",
+    )
 
 
 def _signature(entry: Entry[Any]) -> str:
@@ -116,5 +151,13 @@ def _signature(entry: Entry[Any]) -> str:
 
 
 def _details(kind: str, entry: Entry[Any]) -> dict[str, Any]:
-    parameters = {info.key: None if info.required else format_value(info.default) for info in entry.infos}
-    return {"kind": kind, "name": entry.name, "parameters": parameters, "summary": entry.summary, "reference": entry.reference}
+    parameters = {
+        info.key: None if info.required else format_value(info.default) for info in entry.infos
+    }
+    return {
+        "kind": kind,
+        "name": entry.name,
+        "parameters": parameters,
+        "summary": entry.summary,
+        "reference": entry.reference,
+    }

@@ -19,9 +19,15 @@ from dynabro_cli.errors import NotFoundError
 
 
 def logs(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of its key.")],
-    tail: Annotated[int | None, typer.Option(min=0, metavar="N", help="Print the last N lines. [default: all]")] = None,
-    path: Annotated[bool, typer.Option("--path", help="Print the log's path, for other programs.")] = False,
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of its key.")
+    ],
+    tail: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Print the last N lines. [default: all]")
+    ] = None,
+    path: Annotated[
+        bool, typer.Option("--path", help="Print the log's path, for other programs.")
+    ] = False,
     db: Database = "results.db",
     plugin: Plugins = None,
 ) -> None:
@@ -59,7 +65,9 @@ def _find(database: str, name: str) -> Path:
     if not os.access(path, os.R_OK) or not path.is_file():
         what = "cannot be read" if path.exists() else "is not there"
         where = "here" if row["host"] == platform.node() else f"on {row['host']}"
-        raise NotFoundError(f"run {row['id']} ran {where}, and its log {path} {what}. Try: DYNABRO_STATE=FOLDER")
+        raise NotFoundError(
+            f"run {row['id']} ran {where}, and its log {path} {what}. Try: DYNABRO_STATE=FOLDER"
+        )
     return path
 
 
@@ -70,7 +78,9 @@ def _print(lines: Iterable[bytes]) -> None:
             write(line)
         return
     # each state of a progress bar, drawn with carriage returns, becomes a line
-    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("backslashreplace"), translate=True)
+    decoder = io.IncrementalNewlineDecoder(
+        codecs.getincrementaldecoder("utf-8")("backslashreplace"), translate=True
+    )
     for line in lines:
         show(decoder.decode(line))
     show(decoder.decode(b"", final=True))

@@ -30,7 +30,9 @@ KINDS = {
 
 
 def new(
-    kind: Annotated[str, typer.Argument(metavar=f"[{'|'.join(KINDS)}]", help="The kind of component.")],
+    kind: Annotated[
+        str, typer.Argument(metavar=f"[{'|'.join(KINDS)}]", help="The kind of component.")
+    ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, such as my-rule.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.")] = Path(),
     plugin: Plugins = None,
@@ -40,22 +42,34 @@ def new(
     Example: dynabro new aggregator my-rule
     """
     if kind not in KINDS:
-        raise SpecError(f"kind={kind}: not a kind of component{did_you_mean(kind, KINDS)}. Try: {', '.join(KINDS)}")
+        raise SpecError(
+            f"kind={kind}: not a kind of component{did_you_mean(kind, KINDS)}. Try: "
+            f"{', '.join(KINDS)}"
+        )
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
-        raise SpecError(f"name={name}: it must be lower-case letters, digits and hyphens. Try: my-rule")
+        raise SpecError(
+            f"name={name}: it must be lower-case letters, digits and hyphens. Try: my-rule"
+        )
     stem = name.replace("-", "_")
-    files = {out / f"{stem}.py": rendered(kind, name), out / f"test_{stem}.py": rendered(kind, name, test=True)}
+    files = {
+        out / f"{stem}.py": rendered(kind, name),
+        out / f"test_{stem}.py": rendered(kind, name, test=True),
+    }
     present = [str(path) for path in files if path.exists()]
     if present:
         verb = "exists" if len(present) == 1 else "exist"
-        raise SpecError(f"name={name}: {' and '.join(present)} {verb} already. Try: another name, or --out DIR")
+        raise SpecError(
+            f"name={name}: {' and '.join(present)} {verb} already. Try: another name, or --out DIR"
+        )
     for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("x", encoding="utf-8") as file:  # never over another file
                 file.write(text)
         except OSError as error:
-            raise CannotWriteError(f"{path} cannot be written ({error.strerror}). Try: another --out") from error
+            raise CannotWriteError(
+                f"{path} cannot be written ({error.strerror}). Try: another --out"
+            ) from error
         say(str(path))
     own, test = (shlex.quote(str(path)) for path in files)
     missing = "" if importlib.util.find_spec("pytest") is not None else "pip install pytest && "
@@ -66,6 +80,9 @@ def new(
 def rendered(kind: str, name: str, *, test: bool = False) -> str:
     """Return the file of a component called ``name``, or its test."""
     stem = kind.replace("-", "_")
-    template = importlib.resources.files("dynabro_cli.testing.templates") / f"{'test_' if test else ''}{stem}.py"
+    template = (
+        importlib.resources.files("dynabro_cli.testing.templates")
+        / f"{'test_' if test else ''}{stem}.py"
+    )
     text = template.read_text(encoding="utf-8")
     return text.replace(f"my-{kind}", name).replace(f"my_{stem}", name.replace("-", "_"))

@@ -1,4 +1,6 @@
-"""``dynabro_cli.run`` and ``dynabro_cli.sweep``: the commands of these names from Python, for notebooks and scripts."""
+"""``dynabro_cli.run`` and ``dynabro_cli.sweep``: the commands of these names from Python, for
+notebooks and scripts.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ def run(
     note: str | None = None,
     quiet: bool = False,
 ) -> pd.Series[Any]:
-    """Make a run in this process and store it, as ``dynabro run`` does; return its row, as ``load`` has it.
+    """Make a run in this process and store it, as ``dynabro run`` does; return its row, as ``load``
+    has it.
 
     A stored run is not made again. An interrupted one resumes from its last checkpoint.
 
@@ -62,7 +65,9 @@ def run(
     given = spec if isinstance(spec, RunSpec) else RunSpec.from_mapping(spec)
     folder = None if data_dir is None else Path(data_dir)
     one = PlannedRuns(Sweep(""), (resolve(given, data_directory(folder)),), 0, 0)
-    options = Options(jobs=0, device=device, data_dir=folder, rerun="all" if rerun else "none", retry_failed=True)
+    options = Options(
+        jobs=0, device=device, data_dir=folder, rerun="all" if rerun else "none", retry_failed=True
+    )
     (outcome,) = _made(one, db, options, tags, note, quiet=quiet)
     if outcome.failure is not None:
         raise error_of(outcome.failure)
@@ -82,15 +87,18 @@ def sweep(
     note: str | None = None,
     quiet: bool = False,
 ) -> Frames:
-    """Make the missing runs of a sweep, as ``dynabro sweep`` does; return all of its runs, as ``load`` has them.
+    """Make the missing runs of a sweep, as ``dynabro sweep`` does; return all of its runs, as
+    ``load`` has them.
 
     Args:
-        sweep: A YAML file, a sweep of ``dynabro list sweeps``, or the same as a mapping:
-            ``{"name": "mine", "base": {"task": "digits"}, "grid": {"attack": ["alie", "ipm"]}, "seeds": range(3)}``.
+        sweep: A YAML file, a sweep of ``dynabro list sweeps``, or the same as a mapping: ``{"name":
+            "mine", "base": {"task": "digits"}, "grid": {"attack": ["alie", "ipm"]}, "seeds":
+            range(3)}``.
         db: As in ``run``.
         settings: ``FIELD=VALUE``, as ``--set`` takes them.
-        jobs: Runs at a time, one process each; None for one per core, 0 for this process. Components of a notebook's cell,
-            or of a script, are known in this process only, so that None is 0 with them.
+        jobs: Runs at a time, one process each; None for one per core, 0 for this process.
+            Components of a notebook's cell, or of a script, are known in this process only, so that
+            None is 0 with them.
         device: As in ``run``.
         data_dir: As in ``run``.
         rerun: Repeat stored runs, and replace their results.
@@ -102,9 +110,16 @@ def sweep(
         SpecError: With every problem of the sweep.
         SweepError: Some runs failed; the others have their results.
     """
-    found = set_fields(_parsed(sweep), settings) if isinstance(sweep, Mapping) else load_sweep(str(sweep), settings)
+    found = (
+        set_fields(_parsed(sweep), settings)
+        if isinstance(sweep, Mapping)
+        else load_sweep(str(sweep), settings)
+    )
     planned = plan(found, None if data_dir is None else Path(data_dir))
-    here = any(one.__module__ == "__main__" for one in (*(entry.factory for entry in USERS.values()), *METRICS.values()))
+    here = any(
+        one.__module__ == "__main__"
+        for one in (*(entry.factory for entry in USERS.values()), *METRICS.values())
+    )
     options = Options(
         jobs=0 if here and jobs is None else plain(jobs),
         device=device,
@@ -116,7 +131,10 @@ def sweep(
     outcomes = _made(planned, db, options, tags, note, quiet=quiet)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if failed:
-        raise SweepError(f"{len(failed)} of {len(outcomes)} runs failed, first: {first_line(failed[0].message or '')}")
+        raise SweepError(
+            f"{len(failed)} of {len(outcomes)} runs failed, first: "
+            f"{first_line(failed[0].message or '')}"
+        )
     try:
         return load(db, sweep=found.name)
     except NotFoundError:  # all of its runs had been stored by others before
@@ -124,7 +142,13 @@ def sweep(
 
 
 def _made(
-    planned: PlannedRuns, db: str | Path, options: Options, tags: Sequence[str], note: str | None, *, quiet: bool
+    planned: PlannedRuns,
+    db: str | Path,
+    options: Options,
+    tags: Sequence[str],
+    note: str | None,
+    *,
+    quiet: bool,
 ) -> list[Outcome]:
     options = replace(options, tags=check_words(tags, note), note=note)
     standing = stand(str(db), options.entry, options.rerun, options.data_dir)
@@ -139,7 +163,8 @@ def _parsed(sweep: Mapping[str, Any]) -> Sweep:
         text = yaml.safe_dump(_plain(sweep), sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as error:
         raise SpecError(
-            f"the sweep has a value that YAML does not have ({first_line(error)}). Try: texts and numbers"
+            f"the sweep has a value that YAML does not have ({first_line(error)}). Try: texts "
+            "and numbers"
         ) from error
     return parse_sweep(text, str(sweep.get("name", "sweep")))
 

@@ -33,7 +33,8 @@ Plugins = Annotated[
         "--plugin",
         metavar="FILE|MODULE",
         callback=_load,
-        help="Load components of your own; repeat for several. DYNABRO_PLUGINS names some for every command.",
+        help="Load components of your own; repeat for several. DYNABRO_PLUGINS names some for "
+        "every command.",
         show_default=False,
     ),
 ]
@@ -45,7 +46,10 @@ def _load_metrics(given: list[str] | None) -> list[str] | None:
     for name in given or ():
         if name not in SHIPPED_METRICS:
             hint, legal = did_you_mean(name, SHIPPED_METRICS), ", ".join(SHIPPED_METRICS)
-            raise SpecError(f"metrics={name}: not a metric of dynabro{hint}. Try: {legal}, or --plugin FILE with @metrics")
+            raise SpecError(
+                f"metrics={name}: not a metric of dynabro{hint}. Try: {legal}, or --plugin "
+                "FILE with @metrics"
+            )
     plugins.load(f"{shipped_metrics.__name__}.{name}" for name in given or ())
     return given
 
@@ -56,7 +60,8 @@ Metrics = Annotated[
         "--metrics",
         metavar="NAME",
         callback=_load_metrics,
-        help="Store more numbers at every evaluation; classes: test accuracy of each class and worker. Run keys do not change.",
+        help="Store more numbers at every evaluation; classes: test accuracy of each class and "
+        "worker. Run keys do not change.",
         show_default=False,
     ),
 ]
@@ -65,35 +70,63 @@ Csv = Annotated[bool, typer.Option("--csv", help="Print CSV with a header line."
 Database = Annotated[
     str,
     typer.Option(
-        "--db", envvar="DYNABRO_DB", metavar="FILE|URL", callback=use, help="Results database: a file, or an SQLAlchemy URL."
+        "--db",
+        envvar="DYNABRO_DB",
+        metavar="FILE|URL",
+        callback=use,
+        help="Results database: a file, or an SQLAlchemy URL.",
     ),
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Replace a file of another kind, too; databases, their files, and sweeps stay.")
+    bool,
+    typer.Option(
+        "--force",
+        help="Replace a file of another kind, too; databases, their files, and sweeps stay.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what is to do, and do nothing.")]
-Jobs = Annotated[str, typer.Option(metavar="N|auto", help="Runs at a time, one process each; auto: one per core.")]
+Jobs = Annotated[
+    str,
+    typer.Option(metavar="N|auto", help="Runs at a time, one process each; auto: one per core."),
+]
 SameSettings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="For a sweep that was run with the same --set; repeat for several."),
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="For a sweep that was run with the same --set; repeat for several.",
+    ),
 ]
-Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this SQL condition holds.")]
+Where = Annotated[
+    str | None,
+    typer.Option("--where", metavar="SQL", help="Only rows for which this SQL condition holds."),
+]
 Sweeps = Annotated[
-    list[str] | None, typer.Option("--sweep", metavar="NAME", help="Only runs of this stored sweep; repeat for several.")
+    list[str] | None,
+    typer.Option(
+        "--sweep", metavar="NAME", help="Only runs of this stored sweep; repeat for several."
+    ),
 ]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that are stored as failed.")]
+RetryFailed = Annotated[
+    bool, typer.Option("--retry-failed", help="Repeat runs that are stored as failed.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")]
 DataDir = Annotated[
     Path | None,
-    typer.Option(envvar="DYNABRO_DATA", metavar="DIR", help="Folder of data sets. [default: in the platform's cache]"),
+    typer.Option(
+        envvar="DYNABRO_DATA",
+        metavar="DIR",
+        help="Folder of data sets. [default: in the platform's cache]",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="FIELD=VALUE",
-        help="Set a field of every run, or seeds=0..4, in place of the file's own; repeat for several fields, or for several "
+        help="Set a field of every run, or seeds=0..4, in place of the file's own; repeat for "
+        "several fields, or for several "
         "values of one.",
     ),
 ]
@@ -102,7 +135,8 @@ MAKING: dict[str, Any] = {
         str | None,
         typer.Option(
             metavar="N|auto",
-            help="Runs at a time, one process each; auto: one per core, or --jobs-per-gpu on every GPU; 0: in this "
+            help="Runs at a time, one process each; auto: one per core, or --jobs-per-gpu on "
+            "every GPU; 0: in this "
             "process, for a debugger. [default: auto]",
         ),
     ],
@@ -110,51 +144,95 @@ MAKING: dict[str, Any] = {
     "data_dir": DataDir,
     "threads": Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="CPU threads of each run. [default: the cores, shared out; 1 for a small model]"),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="CPU threads of each run. [default: the cores, shared out; 1 for a small model]",
+        ),
     ],
-    "compile": Annotated[str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")],
+    "compile": Annotated[
+        str,
+        typer.Option(
+            metavar="auto|on|off", help="Compile kernels: auto decides by the planned work."
+        ),
+    ],
     "jobs_per_gpu": Annotated[
         str | None,
         typer.Option(
             metavar="N|auto",
-            help="Runs that share a GPU, if --jobs is auto; auto: by cores, memory and the size of the runs. [default: auto]",
+            help="Runs that share a GPU, if --jobs is auto; auto: by cores, memory and the "
+            "size of the runs. [default: auto]",
         ),
     ],
     "checkpoint_every": Annotated[
-        float, typer.Option(min=0.01, metavar="SECONDS", help="Seconds between two checkpoints of a run.")
+        float,
+        typer.Option(min=0.01, metavar="SECONDS", help="Seconds between two checkpoints of a run."),
     ],
-    "timeout": Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="Time limit of a run. [default: no limit]")],
-    "max_retries": Annotated[int, typer.Option(min=0, metavar="N", help="Number of retries of a run whose process died.")],
+    "timeout": Annotated[
+        float | None,
+        typer.Option(min=1, metavar="SECONDS", help="Time limit of a run. [default: no limit]"),
+    ],
+    "max_retries": Annotated[
+        int, typer.Option(min=0, metavar="N", help="Number of retries of a run whose process died.")
+    ],
     "tags": Annotated[
-        list[str] | None, typer.Option("--tag", metavar="TAG", help="Tag the runs that are made; repeat for several.")
+        list[str] | None,
+        typer.Option(
+            "--tag", metavar="TAG", help="Tag the runs that are made; repeat for several."
+        ),
     ],
-    "note": Annotated[str | None, typer.Option(metavar="TEXT", help="A note on the runs that are made.")],
-    "executor": Annotated[str, typer.Option(metavar="local|ray", help="Make runs on this machine, or in a Ray cluster.")],
+    "note": Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A note on the runs that are made.")
+    ],
+    "executor": Annotated[
+        str,
+        typer.Option(metavar="local|ray", help="Make runs on this machine, or in a Ray cluster."),
+    ],
     "address": Annotated[
         str | None,
-        typer.Option(metavar="auto|ray://HOST:PORT|HOST:PORT", help="The Ray cluster, with --executor ray. [default: auto]"),
+        typer.Option(
+            metavar="auto|ray://HOST:PORT|HOST:PORT",
+            help="The Ray cluster, with --executor ray. [default: auto]",
+        ),
     ],
-    "force": Annotated[bool, typer.Option("--force", help="Start even if the estimated memory exceeds the free memory.")],
+    "force": Annotated[
+        bool,
+        typer.Option("--force", help="Start even if the estimated memory exceeds the free memory."),
+    ],
 }
 """Options of the commands that make runs, by the field of ``Options``, which has their defaults."""
 
 
-def making(own: Mapping[str, Any], *, without: Collection[str] = (), **defaults: Any) -> Callable[[Command], Command]:
-    """Give a command the options ``MAKING`` in place of its parameter ``how``, which gets them as ``Options``.
+def making(
+    own: Mapping[str, Any], *, without: Collection[str] = (), **defaults: Any
+) -> Callable[[Command], Command]:
+    """Give a command the options ``MAKING`` in place of its parameter ``how``, which gets them as
+    ``Options``.
 
     Args:
         own: Options that replace the usual ones of ``MAKING``.
         without: Options that the command does not have.
         defaults: Defaults that replace the defaults of ``Options``.
     """
-    usual = {one.name: one.default for one in dataclasses.fields(Options)} | {"tags": None} | defaults
-    return expand("how", {name: own.get(name, hint) for name, hint in MAKING.items() if name not in without}, _how, usual)
+    usual = (
+        {one.name: one.default for one in dataclasses.fields(Options)} | {"tags": None} | defaults
+    )
+    return expand(
+        "how",
+        {name: own.get(name, hint) for name, hint in MAKING.items() if name not in without},
+        _how,
+        usual,
+    )
 
 
 def expand(
-    name: str, hints: Mapping[str, Any], collect: Callable[[dict[str, Any]], Any], defaults: Mapping[str, Any]
+    name: str,
+    hints: Mapping[str, Any],
+    collect: Callable[[dict[str, Any]], Any],
+    defaults: Mapping[str, Any],
 ) -> Callable[[Command], Command]:
-    """Give a command several options in place of its parameter ``name``, which gets what ``collect`` makes of their values.
+    """Give a command several options in place of its parameter ``name``, which gets what
+    ``collect`` makes of their values.
 
     Args:
         name: The parameter.
@@ -170,7 +248,10 @@ def expand(
             command(**values, **{name: collected})
 
         kind = inspect.Parameter.KEYWORD_ONLY
-        options = [inspect.Parameter(own, kind, default=defaults.get(own), annotation=hint) for own, hint in hints.items()]
+        options = [
+            inspect.Parameter(own, kind, default=defaults.get(own), annotation=hint)
+            for own, hint in hints.items()
+        ]
         parameters: list[inspect.Parameter] = []
         for each in inspect.signature(command, eval_str=True).parameters.values():
             parameters += options if each.name == name else [each.replace(kind=kind)]
@@ -191,12 +272,16 @@ def _how(values: dict[str, Any]) -> Options:
     if isinstance(values["jobs"], str):
         values["jobs"] = jobs_of(values["jobs"])
     if isinstance(values.get("jobs_per_gpu"), str):
-        values["jobs_per_gpu"] = _count("jobs_per_gpu", values["jobs_per_gpu"], 1, "a whole number from 1, or auto")
+        values["jobs_per_gpu"] = _count(
+            "jobs_per_gpu", values["jobs_per_gpu"], 1, "a whole number from 1, or auto"
+        )
     return Options(**values, tags=tags or ())
 
 
 def jobs_of(text: str) -> int | None:
-    """Return the number of runs at a time from an option's text; None for the usual number, 0 for this process."""
+    """Return the number of runs at a time from an option's text; None for the usual number, 0 for
+    this process.
+    """
     return _count("jobs", text, 0, "a whole number, 0 for this process, or auto")
 
 

@@ -24,11 +24,17 @@ AT_ONCE = 10_000
 T = TypeVar("T")
 
 
-def emit(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool = False, as_csv: bool = False) -> None:
+def emit(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    as_json: bool = False,
+    as_csv: bool = False,
+) -> None:
     """Print rows on standard output: aligned columns, or JSON, or CSV.
 
-    Rows are printed as they arrive, in any number. The first ``AT_ONCE`` rows are collected first and determine the widths of
-    columns.
+    Rows are printed as they arrive, in any number. The first ``AT_ONCE`` rows are collected first
+    and determine the widths of columns.
 
     Raises:
         SpecError: Both JSON and CSV are asked for.
@@ -45,7 +51,10 @@ def emit(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool
 
 def _print_list(rows: Iterable[dict[str, Any]]) -> None:
     """Print rows in the format of ``print_json`` for a list."""
-    texts = ("\n  " + json.dumps(finite(row), indent=2, default=str).replace("\n", "\n  ") for row in rows)
+    texts = (
+        "\n  " + json.dumps(finite(row), indent=2, default=str).replace("\n", "\n  ")
+        for row in rows
+    )
     first, others = _first(texts)
     file = data()
     file.write("[" + ",".join(first))
@@ -61,7 +70,9 @@ def _first(items: Iterable[T]) -> tuple[list[T], Iterator[T]]:
 
 
 def print_json(value: Any) -> None:
-    """Print ``value`` as indented JSON on standard output; NaN and infinite numbers, which JSON does not have, become null."""
+    """Print ``value`` as indented JSON on standard output; NaN and infinite numbers, which JSON
+    does not have, become null.
+    """
     json.dump(finite(value), data(), indent=2, default=str)
     data().write("\n")
 
@@ -116,7 +127,9 @@ def save_parquet(output: Output, table: QueryResult) -> int:
         try:
             frame.to_parquet(binary, index=False)
         except ImportError as error:
-            raise SpecError("a Parquet file needs the package pyarrow. Try: pip install pyarrow, or --csv FILE") from error
+            raise SpecError(
+                "a Parquet file needs the package pyarrow. Try: pip install pyarrow, or --csv FILE"
+            ) from error
     return len(frame)
 
 
@@ -126,7 +139,8 @@ def warn(text: str) -> None:
 
 
 def tell_of_code(code: CodeComparison, advice: str = "") -> None:
-    """Print one line if stored runs were made with other code or data than the current ones, and one if their data differ.
+    """Print one line if stored runs were made with other code or data than the current ones, and
+    one if their data differ.
 
     Args:
         code: The comparison.
@@ -161,14 +175,19 @@ def _print_table(columns: Sequence[str], rows: Iterable[list[str]]) -> None:
 
 
 def table_lines(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
-    """Return the lines of a table: its header, a rule, and the rows, one line each; control characters in cells are escaped."""
+    """Return the lines of a table: its header, a rule, and the rows, one line each; control
+    characters in cells are escaped.
+    """
     head, *body = [[one_line(cell) for cell in row] for row in (columns, *rows)]
     widths = _widths(head, body)
     return [_line(line, widths) for line in (head, ["-" * width for width in widths], *body)]
 
 
 def _widths(columns: Sequence[str], rows: list[list[str]]) -> list[int]:
-    return [max([len(one_line(name)), *(len(row[index]) for row in rows)]) for index, name in enumerate(columns)]
+    return [
+        max([len(one_line(name)), *(len(row[index]) for row in rows)])
+        for index, name in enumerate(columns)
+    ]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -178,9 +197,15 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 def duration(seconds: float) -> str:
     """Return a time in two units at most, such as ``40 s``, ``3 min 20 s`` or ``2 h 5 min``."""
     whole = round(seconds)
-    for unit, name, lower, lower_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+    for unit, name, lower, lower_name in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
         if whole >= unit:
-            return f"{whole // unit} {name}" + (f" {rest} {lower_name}" if (rest := whole % unit // lower) else "")
+            return f"{whole // unit} {name}" + (
+                f" {rest} {lower_name}" if (rest := whole % unit // lower) else ""
+            )
     return f"{whole} s" if whole >= 10 else f"{seconds:.1f} s"
 
 
@@ -193,13 +218,18 @@ def size(number: float) -> str:
 
 
 def sparkline(values: Sequence[float | None], width: int = 30) -> str:
-    """Return numbers as a line of small bars, the lowest to the highest of them; a gap where a number is not finite.
+    """Return numbers as a line of small bars, the lowest to the highest of them; a gap where a
+    number is not finite.
 
-    With more than ``width`` numbers, evenly chosen ones are shown, the first and the last among them.
+    With more than ``width`` numbers, evenly chosen ones are shown, the first and the last among
+    them.
     """
     if len(values) > width:
         values = [values[round(place * (len(values) - 1) / (width - 1))] for place in range(width)]
     known = [value for value in values if value is not None and math.isfinite(value)]
     low, high = min(known, default=0.0), max(known, default=0.0)
     step = (len(BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(" " if value is None or not math.isfinite(value) else BARS[round(step * (value - low))] for value in values)
+    return "".join(
+        " " if value is None or not math.isfinite(value) else BARS[round(step * (value - low))]
+        for value in values
+    )

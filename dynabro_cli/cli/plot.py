@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Force, Json, Plugins, SameSettings, Sweeps, Where, expand
+from dynabro_cli.cli.options import (
+    Database,
+    Force,
+    Json,
+    Plugins,
+    SameSettings,
+    Sweeps,
+    Where,
+    expand,
+)
 from dynabro_cli.cli.output import print_json, tell_of_code
 from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.components.plugins import guarded
@@ -27,33 +36,57 @@ def _choice(values: dict[str, Any]) -> Choice:
     """Return the options of a plot of any runs."""
     from dynabro_cli.figures._api import Choice
 
-    pairs = {"labels": _pairs("label", values["labels"]), "colours": _pairs("colour", values["colours"])}
+    pairs = {
+        "labels": _pairs("label", values["labels"]),
+        "colours": _pairs("colour", values["colours"]),
+    }
     return Choice(**values | pairs | {"order": tuple(values["order"] or ())})
 
 
 LOOKS: dict[str, Any] = {
     "x": Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="For plots of any runs: along the axis; also a parameter: method.beta.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="For plots of any runs: along the axis; also a parameter: method.beta.",
+        ),
     ],
-    "hue": Annotated[str | None, typer.Option(metavar="COLUMN", help="... compared: a colour, or a row, per value.")],
+    "hue": Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="... compared: a colour, or a row, per value."),
+    ],
     "facet": Annotated[str | None, typer.Option(metavar="COLUMN", help="... a panel per value.")],
     "metric": Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="... quantity, such as accuracy, loss, gap, dip, or a plugin's."),
+        typer.Option(
+            metavar="NAME", help="... quantity, such as accuracy, loss, gap, dip, or a plugin's."
+        ),
     ],
     "free_y": Annotated[
-        bool, typer.Option("--free-y", help="... a separate vertical axis for each panel, instead of a shared one.")
+        bool,
+        typer.Option(
+            "--free-y", help="... a separate vertical axis for each panel, instead of a shared one."
+        ),
     ],
     "labels": Annotated[
-        list[str] | None, typer.Option("--label", metavar="VALUE=TEXT", help="... words for a value; repeat for several.")
+        list[str] | None,
+        typer.Option(
+            "--label", metavar="VALUE=TEXT", help="... words for a value; repeat for several."
+        ),
     ],
     "order": Annotated[
         list[str] | None,
-        typer.Option(metavar="VALUE", help="... the first value of lines, rows or places; repeat for more."),
+        typer.Option(
+            metavar="VALUE", help="... the first value of lines, rows or places; repeat for more."
+        ),
     ],
     "colours": Annotated[
         list[str] | None,
-        typer.Option("--colour", metavar="VALUE=COLOUR", help="... a colour, such as red or #D55E00; repeat for several."),
+        typer.Option(
+            "--colour",
+            metavar="VALUE=COLOUR",
+            help="... a colour, such as red or #D55E00; repeat for several.",
+        ),
     ],
 }
 """Options of plots of any runs, by the field of ``Choice``."""
@@ -66,38 +99,60 @@ def plot(
         list[str] | None,
         typer.Argument(
             metavar="[NAME|SWEEP|all] [SWEEP]...",
-            help="A figure of 'dynabro list figures', and stored sweeps for it; or stored sweeps; all: the paper's figures.",
+            help="A figure of 'dynabro list figures', and stored sweeps for it; or stored "
+            "sweeps; all: the paper's figures.",
         ),
     ] = None,
     sweeps: Sweeps = None,
     db: Database = "results.db",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.")] = Path("plots"),
     saved_as: Annotated[
-        str | None, typer.Option("--name", metavar="FILE", help="Name of the files, without suffix. [default: the figure's]")
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="FILE",
+            help="Name of the files, without suffix. [default: the figure's]",
+        ),
     ] = None,
     where: Where = None,
     formats: Annotated[
-        str, typer.Option("--format", metavar="png,pdf,svg,tex,html", help="Formats of the files; tex, html: for tables.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="png,pdf,svg,tex,html",
+            help="Formats of the files; tex, html: for tables.",
+        ),
     ] = "png",
     width: Annotated[
-        str | None, typer.Option(metavar="column|page", help="Width for print, with text of 8 pt. [default: the figure's own]")
+        str | None,
+        typer.Option(
+            metavar="column|page",
+            help="Width for print, with text of 8 pt. [default: the figure's own]",
+        ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="End with exit code 4 if planned runs are missing.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="End with exit code 4 if planned runs are missing.")
+    ] = False,
     settings: SameSettings = None,
     choice: Any,
-    title: Annotated[str | None, typer.Option(metavar="TEXT", help="A line above the picture.")] = None,
+    title: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A line above the picture.")
+    ] = None,
     as_json: Json = False,
     force: Force = False,
     plugin: Plugins = None,
 ) -> None:
-    """Draw a figure from the stored runs, with the plotted numbers as NAME.csv and the runs in it as NAME.runs.csv.
+    """Draw a figure from the stored runs, with the plotted numbers as NAME.csv and the runs in it
+    as NAME.runs.csv.
 
-    A figure of the paper shows the runs of a sweep; missing runs of the grid are reported and skipped. Columns are columns of
-    the table runs, or rule: the aggregator with its pre-aggregators. Of stored sweeps without a figure, the fields that
-    their grids vary are shown; of a stored search, its trials. 'dynabro plot matrix SWEEP' shows which method or rule is
-    best under which attack.
+    A figure of the paper shows the runs of a sweep; missing runs of the grid are reported and
+    skipped. Columns are columns of the table runs, or rule: the aggregator with its
+    pre-aggregators. Of stored sweeps without a figure, the fields that their grids vary are shown;
+    of a stored search, its trials. 'dynabro plot matrix SWEEP' shows which method or rule is best
+    under which attack.
 
-    Example: dynabro plot final --x switching --hue method --facet aggregator --where "attack = 'sf'"
+    Example: dynabro plot final --x switching --hue method --facet aggregator --where "attack =
+    'sf'"
     """
     name, sweeps = _figure_of(names or [], sweeps or [], db)
     check_name(saved_as, name)
@@ -113,17 +168,24 @@ def plot(
             made = (
                 _grids(drawing, grids, settings or (), where, saved_as)
                 if grids
-                else [drawing.draw(name, choice, saved_as or (f"{name}-{'-'.join(sweeps)}" if sweeps else None))]
+                else [
+                    drawing.draw(
+                        name, choice, saved_as or (f"{name}-{'-'.join(sweeps)}" if sweeps else None)
+                    )
+                ]
             )
     tell_of_code(drawing.code)
     _report(made, grids, as_json)
     _tell_next(made[0], as_json)
     if check and (len(made) < len(grids) or any(one.missing for one in made)):
-        raise IncompleteError("planned runs are missing. Try: dynabro sweep NAME, which makes the runs of a figure")
+        raise IncompleteError(
+            "planned runs are missing. Try: dynabro sweep NAME, which makes the runs of a figure"
+        )
 
 
 def _figure_of(names: list[str], sweeps: list[str], db: str) -> tuple[str, list[str]]:
-    """Return the name of the figure, empty for sweeps without one, and the sweeps whose runs it shows.
+    """Return the name of the figure, empty for sweeps without one, and the sweeps whose runs it
+    shows.
 
     Raises:
         SpecError: The first name is neither a figure nor a stored sweep.
@@ -133,7 +195,9 @@ def _figure_of(names: list[str], sweeps: list[str], db: str) -> tuple[str, list[
     from dynabro_cli.store.read.queries import listed_sweeps, stored_sweeps
 
     if not names and not sweeps:
-        raise SpecError("plot what? Try: dynabro plot SWEEP, dynabro plot matrix SWEEP, or dynabro list figures")
+        raise SpecError(
+            "plot what? Try: dynabro plot SWEEP, dynabro plot matrix SWEEP, or dynabro list figures"
+        )
     figures = [ALL, *REGISTRY.entries()]
     if names and names[0] in figures and not (names[0] in GRIDS and (names[1:] or sweeps)):
         return names[0], [*names[1:], *sweeps]
@@ -144,7 +208,8 @@ def _figure_of(names: list[str], sweeps: list[str], db: str) -> tuple[str, list[
     if names and names[0] not in known:
         hint = did_you_mean(names[0], [*known, *figures])
         raise SpecError(
-            f"unknown figure or sweep {names[0]!r}{hint}. Try: a stored sweep ({listed_sweeps(known)}), or a figure of dynabro "
+            f"unknown figure or sweep {names[0]!r}{hint}. Try: a stored sweep "
+            f"({listed_sweeps(known)}), or a figure of dynabro "
             "list figures; --plugin FILE loads your own"
         )
     return "", [*names, *sweeps]
@@ -158,19 +223,27 @@ def _grids_of(name: str, choice: Choice, settings: Sequence[str] | None) -> list
     """
     from dynabro_cli.figures._api import GRIDS, REGISTRY, Choice
 
-    grids = [figure for figure in (REGISTRY.entries() if name == ALL else [name]) if figure in GRIDS]
+    grids = [
+        figure for figure in (REGISTRY.entries() if name == ALL else [name]) if figure in GRIDS
+    ]
     if grids and choice != Choice():
         raise SpecError(
-            f"{name} is laid out as the paper has it; --x, --hue, --facet, --metric, --free-y, --label, --order and --colour "
+            f"{name} is laid out as the paper has it; --x, --hue, --facet, --metric, --free-y, "
+            "--label, --order and --colour "
             "are for the plots of any runs"
         )
     if settings and (name == ALL or not grids):
-        raise SpecError(f"--set is for the figure of one sweep, and not for {name}. Try: --where for a condition on the runs")
+        raise SpecError(
+            f"--set is for the figure of one sweep, and not for {name}. Try: --where for a "
+            "condition on the runs"
+        )
     return grids
 
 
 def _searches(names: Sequence[str], db: str) -> str | None:
-    """Return an SQL condition on the trials of stored searches; None if one of the names is another sweep's."""
+    """Return an SQL condition on the trials of stored searches; None if one of the names is another
+    sweep's.
+    """
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.searches import named
 
@@ -180,8 +253,15 @@ def _searches(names: Sequence[str], db: str) -> str | None:
 def check_name(saved_as: str | None, name: str) -> None:
     """Raise SpecError if the files cannot have the name."""
     if saved_as is not None and (not re.fullmatch(SWEEP_NAME, saved_as) or name == ALL):
-        why = "'all' has a file per figure" if name == ALL else "not a file name of letters, digits, '.', '_' and '-'"
-        raise SpecError(f"name={saved_as}: {why}. Try: --name {'' if name == ALL else 'my-plot, and '}--out DIR for the folder")
+        why = (
+            "'all' has a file per figure"
+            if name == ALL
+            else "not a file name of letters, digits, '.', '_' and '-'"
+        )
+        raise SpecError(
+            f"name={saved_as}: {why}. Try: --name "
+            f"{'' if name == ALL else 'my-plot, and '}--out DIR for the folder"
+        )
 
 
 def _pairs(option: str, texts: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
@@ -189,7 +269,9 @@ def _pairs(option: str, texts: Sequence[str] | None) -> tuple[tuple[str, str], .
     pairs = [text.rpartition("=") for text in texts or ()]
     for text, (value, sign, given) in zip(texts or (), pairs, strict=True):
         if not (value and sign and given):
-            raise SpecError(f"{option}={text}: it has the form VALUE=TEXT. Try: --{option} 'dynabro=Ours'")
+            raise SpecError(
+                f"{option}={text}: it has the form VALUE=TEXT. Try: --{option} 'dynabro=Ours'"
+            )
     return tuple((value, given) for value, _, given in pairs)
 
 
@@ -204,17 +286,30 @@ def studio(
     width: str | None = None,
     force: bool = False,
 ) -> Studio:
-    """Return what draws the runs of a database, or of some sweeps, for which the condition holds."""
+    """Return what draws the runs of a database, or of some sweeps, for which the condition
+    holds.
+    """
     from dynabro_cli.figures._make import Studio
     from dynabro_cli.store.open.engine import open_read_only
 
     kinds = formats.split(",")
     folder = (open_read_only(db), where, out, kinds)
-    return Studio(*folder, _planned, _identities, _window, sweeps=sweeps, title=title, width=width, force=force)
+    return Studio(
+        *folder,
+        _planned,
+        _identities,
+        _window,
+        sweeps=sweeps,
+        title=title,
+        width=width,
+        force=force,
+    )
 
 
 def _sweeps(drawing: Studio, choice: Choice, saved_as: str) -> Made:
-    """Draw the runs of stored sweeps: final numbers against what their grids vary, or curves if only the seed varies."""
+    """Draw the runs of stored sweeps: final numbers against what their grids vary, or curves if
+    only the seed varies.
+    """
     from dynabro_cli.figures.any._choice import chosen
 
     kind, choice = chosen(drawing.results.runs, choice)
@@ -225,11 +320,18 @@ def _tell_next(made: Made, as_json: bool) -> None:
     """Say where the plotted numbers are."""
     tables = [str(path) for path in made.files if path.suffix == ".csv"]
     if not as_json and tables:
-        hint(f"the plotted numbers: {tables[0]}" + (f"; the runs: {tables[1]}" if len(tables) > 1 else ""))
+        hint(
+            f"the plotted numbers: {tables[0]}"
+            + (f"; the runs: {tables[1]}" if len(tables) > 1 else "")
+        )
 
 
 def _grids(
-    studio: Studio, names: Sequence[str], settings: Sequence[str], where: str | None, saved_as: str | None
+    studio: Studio,
+    names: Sequence[str],
+    settings: Sequence[str],
+    where: str | None,
+    saved_as: str | None,
 ) -> list[Made]:
     """Draw the figures of sweeps with stored runs.
 
@@ -243,19 +345,29 @@ def _grids(
     for name in names:
         one = studio.draw_grid(name, settings, saved_as)
         if one is None and len(names) == 1 and where is not None:
-            raise NotFoundError(f"where={where}: it holds for no run of {name} that has a result. Try: another condition")
+            raise NotFoundError(
+                f"where={where}: it holds for no run of {name} that has a result. Try: another "
+                "condition"
+            )
         if one is None and len(names) == 1:
-            raise NotFoundError(f"no run of {name} is stored. Try: dynabro sweep {GRIDS[name].sweep}{sets}")
+            raise NotFoundError(
+                f"no run of {name} is stored. Try: dynabro sweep {GRIDS[name].sweep}{sets}"
+            )
         if one is None and where is not None:
             complain(f"{name}: not drawn, because --where holds for no run of it")
         elif one is None:
-            complain(f"{name}: not drawn, because no run of it is stored. Try: dynabro sweep {GRIDS[name].sweep}")
+            complain(
+                f"{name}: not drawn, because no run of it is stored. Try: dynabro sweep "
+                f"{GRIDS[name].sweep}"
+            )
         else:
             made.append(one)
             if one.missing:
                 complain(f"{name}: {one.missing}")
     if not made and where is not None:
-        raise NotFoundError(f"where={where}: it holds for no run of any figure. Try: another condition")
+        raise NotFoundError(
+            f"where={where}: it holds for no run of any figure. Try: another condition"
+        )
     if not made:
         raise NotFoundError("no run of any figure is stored. Try: dynabro list sweeps")
     return made

@@ -1,4 +1,6 @@
-"""Progress of a run and of other long work on standard error: a live line on a terminal, plain lines elsewhere."""
+"""Progress of a run and of other long work on standard error: a live line on a terminal, plain
+lines elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ class Description(ProgressColumn):
     """A bar's description, which may come from a database or a file.
 
     Args:
-        beside: Letters of the other columns: the description is cut, so that bars, counts and remaining time are whole.
+        beside: Letters of the other columns: the description is cut, so that bars, counts and
+            remaining time are whole.
     """
 
     def __init__(self, beside: int = 0) -> None:
@@ -59,18 +62,30 @@ class Description(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """Return the description as plain text without control characters."""
-        text, most = one_line(task.description), max(SHORTEST, shutil.get_terminal_size().columns - self._beside)
-        return Text(text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}", no_wrap=True)
+        text, most = (
+            one_line(task.description),
+            max(SHORTEST, shutil.get_terminal_size().columns - self._beside),
+        )
+        return Text(
+            text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}",
+            no_wrap=True,
+        )
 
 
 def bar_columns(total: int, beside: int = 0) -> tuple[ProgressColumn, ...]:
-    """Return a bar, counts up to ``total``, the remaining time, and a description that has the rest of the line."""
+    """Return a bar, counts up to ``total``, the remaining time, and a description that has the rest
+    of the line.
+    """
     counts = 2 * len(str(total)) + 1
     parts = (
         BarColumn(bar_width=BAR, table_column=Column(min_width=BAR)),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
     )
-    return *parts, TimeRemainingColumn(table_column=Column(no_wrap=True)), Description(BAR + counts + CLOCK + 4 + beside)
+    return (
+        *parts,
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        Description(BAR + counts + CLOCK + 4 + beside),
+    )
 
 
 class Display:
@@ -86,7 +101,11 @@ class Display:
         self._plain = not quiet and not console.is_terminal
         self._warned: set[str] = set()
         self._live = Progress(
-            *columns, console=console, transient=True, disable=quiet or self._plain, speed_estimate_period=SPEED_SECONDS
+            *columns,
+            console=console,
+            transient=True,
+            disable=quiet or self._plain,
+            speed_estimate_period=SPEED_SECONDS,
         )
 
     def __enter__(self) -> Self:
@@ -94,7 +113,12 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if not self._live.disable:
             with contextlib.suppress(OSError):  # the terminal was closed
                 self._live.stop()
@@ -118,13 +142,17 @@ class Display:
         return f", about {words} to go" if seconds else ""
 
     def _restart(self, bar: TaskID, done: int, total: int) -> None:
-        """Measure the speed of a bar from now on; ``done`` was done earlier, and does not count for the speed."""
+        """Measure the speed of a bar from now on; ``done`` was done earlier, and does not count for
+        the speed.
+        """
         self._live.reset(bar, completed=done, total=total)
         self._live.advance(bar, 0)  # the moment from which rich counts
 
 
 def tell(text: str) -> bool:
-    """Print a line of progress; return False if its reader has left, which does not stop the run."""
+    """Print a line of progress; return False if its reader has left, which does not stop the
+    run.
+    """
     try:
         note(text, flush=True)
     except OSError:
@@ -134,11 +162,14 @@ def tell(text: str) -> bool:
 
 def score(event: events.Evaluated) -> str:
     """Describe an evaluation in two words."""
-    return f"gap {event.gap:.4g}" if event.gap is not None else f"accuracy {event.test_accuracy:.4f}"
+    return (
+        f"gap {event.gap:.4g}" if event.gap is not None else f"accuracy {event.test_accuracy:.4f}"
+    )
 
 
 class RunProgress(Display):
-    """Show the events of one run: budget spent, accuracy or gap, current Byzantine workers, samples per second, remaining time.
+    """Show the events of one run: budget spent, accuracy or gap, current Byzantine workers, samples
+    per second, remaining time.
 
     Args:
         budget: Gradient computations per worker in the whole run.
@@ -175,7 +206,8 @@ class RunProgress(Display):
             self._show(event.rounds[-1].budget)
         elif isinstance(event, events.Evaluated):
             self._score = score(event)
-            if not event.round:  # a budget that is spent before the first round has taken no time of the rounds
+            # a budget that is spent before the first round has taken no time of the rounds
+            if not event.round:
                 self._restart(self._task, min(event.budget, self._budget), self._budget)
             self._show(event.budget)
             self._print_line(event.budget)
@@ -198,7 +230,10 @@ class RunProgress(Display):
         """Print a plain line at every twentieth of the budget."""
         if self._plain and spent * PLAIN_LINES >= self._lines * self._budget:
             self._lines = spent * PLAIN_LINES // self._budget + 1
-            self._print(f"{min(spent, self._budget)}/{self._budget}: {self._text()}{self._to_go(self._task)}")
+            self._print(
+                f"{min(spent, self._budget)}/{self._budget}: "
+                f"{self._text()}{self._to_go(self._task)}"
+            )
 
 
 @dataclass
@@ -213,7 +248,8 @@ class _InProgress:
 
 
 class SweepProgress(Display):
-    """Show the runs of a sweep: share of the whole budget, remaining time, each run in progress, and failures.
+    """Show the runs of a sweep: share of the whole budget, remaining time, each run in progress,
+    and failures.
 
     Args:
         runs: All runs, whose budgets the bar of all runs counts.
@@ -240,7 +276,9 @@ class SweepProgress(Display):
             self._begun = True
             self._restart(self._all, self._spent(), self._total)
         self._clear(slot)
-        self._slots[slot] = _InProgress(self._live.add_task(self._cell(run), total=run.spec.budget), run)
+        self._slots[slot] = _InProgress(
+            self._live.add_task(self._cell(run), total=run.spec.budget), run
+        )
         self._show()
 
     def event(self, slot: int, run: Run, event: events.Event) -> None:
@@ -260,7 +298,9 @@ class SweepProgress(Display):
             shown.score = score(event)
         text = ", ".join(filter(None, (shown.score, shown.byzantine)))
         self._live.update(
-            shown.task, completed=shown.spent, description=f"{text}; {self._cell(run)}" if text else self._cell(run)
+            shown.task,
+            completed=shown.spent,
+            description=f"{text}; {self._cell(run)}" if text else self._cell(run),
         )
         self._show()
 
@@ -278,7 +318,9 @@ class SweepProgress(Display):
         if outcome.status == "failed":
             self._tell(f"failed: {self._cell(outcome.run)}: {first_line(outcome.message or '')}")
         elif self._plain and outcome.status in ("finished", "diverged"):
-            self._tell(": ".join(filter(None, (f"{self._cell(outcome.run)}: {outcome.status}", last))))
+            self._tell(
+                ": ".join(filter(None, (f"{self._cell(outcome.run)}: {outcome.status}", last)))
+            )
 
     def waiting(self, runs: int) -> None:
         """Report that the remaining runs are in progress in other processes."""
@@ -291,7 +333,9 @@ class SweepProgress(Display):
             self._live.remove_task(self._slots.pop(slot).task)
 
     def _show(self) -> None:
-        self._live.update(self._all, completed=self._spent(), total=self._total, description=self._summary())
+        self._live.update(
+            self._all, completed=self._spent(), total=self._total, description=self._summary()
+        )
 
     def _spent(self) -> int:
         """The budget that is spent, including runs in progress."""
@@ -299,7 +343,9 @@ class SweepProgress(Display):
 
     def _summary(self) -> str:
         failed = self._statuses["failed"]
-        return f"{self._statuses.total()} of {self._count} runs" + (f", {failed} failed" if failed else "")
+        return f"{self._statuses.total()} of {self._count} runs" + (
+            f", {failed} failed" if failed else ""
+        )
 
     def _tell(self, text: str) -> None:
         """Print a line above the bars, or a plain line with the remaining time."""
@@ -313,7 +359,9 @@ class RunsProgress(Display):
     """Show the number of runs done, and the operation."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn(), quiet=False)
+        super().__init__(
+            BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn(), quiet=False
+        )
         self._task = self._live.add_task(what, total=None)
         self._printed = time.monotonic()
 

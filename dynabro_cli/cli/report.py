@@ -16,18 +16,25 @@ from dynabro_cli.cli.terminal import note, write
 
 
 def report(
-    sweeps: Annotated[list[str] | None, typer.Argument(metavar="[SWEEP]...", help="Stored sweeps. [default: all runs]")] = None,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write; - for standard output.")] = Path("report.html"),
+    sweeps: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SWEEP]...", help="Stored sweeps. [default: all runs]"),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="File to write; - for standard output.")
+    ] = Path("report.html"),
     where: Where = None,
     named: Sweeps = None,
     db: Database = "results.db",
     force: Force = False,
     plugin: Plugins = None,
 ) -> None:
-    """Write stored runs as one HTML file, to look at in a browser or to send: nothing else is needed, not even a network.
+    """Write stored runs as one HTML file, to look at in a browser or to send: nothing else is
+    needed, not even a network.
 
-    It begins with the answer: which method or rule is best under which attack. Below are interactive charts of final scores,
-    curves and Byzantine workers, and the runs in a table to sort and filter, with the command that repeats each.
+    It begins with the answer: which method or rule is best under which attack. Below are
+    interactive charts of final scores, curves and Byzantine workers, and the runs in a table to
+    sort and filter, with the command that repeats each.
 
     Example: dynabro report --where "task = 'digits'" --out report.html
     """

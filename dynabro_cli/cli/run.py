@@ -33,7 +33,9 @@ WHERE = "SELECT error FROM runs WHERE status='failed'"
 
 
 def _option(field: Field) -> Any:
-    """Return the option of a run's field: its name, its meaning and its default, as the table has them."""
+    """Return the option of a run's field: its name, its meaning and its default, as the table has
+    them.
+    """
     names = dict.fromkeys((field.option, f"--{field.field.replace('_', '-')}"))
     if field.field == CHAIN:
         shown = "Pre-aggregator before the rule; for a chain, repeat it, or join them by +."
@@ -42,7 +44,9 @@ def _option(field: Field) -> Any:
     unset = "auto" if "auto:" in words else "the task's"
     default = unset if field.default is None else field.default
     shown = f"{words[0].upper()}{words[1:]}. [default: {default}]"
-    return typer.Option(*names, metavar=field.metavar, help=shown, show_default=False, rich_help_panel="Experiment")
+    return typer.Option(
+        *names, metavar=field.metavar, help=shown, show_default=False, rich_help_panel="Experiment"
+    )
 
 
 def _given(values: dict[str, Any]) -> dict[str, str]:
@@ -52,21 +56,32 @@ def _given(values: dict[str, Any]) -> dict[str, str]:
 
 
 FIELDS = {
-    name: Annotated[list[str] | None if name == CHAIN else str | None, _option(field)] for name, field in fields().items()
+    name: Annotated[list[str] | None if name == CHAIN else str | None, _option(field)]
+    for name, field in fields().items()
 }
 """Options of the fields of a run."""
 OWN = {
     "jobs": Annotated[
         int,
-        typer.Option(min=0, max=1, metavar="0|1", help="1: compute in another process; 0: in this process, for a debugger."),
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="0|1",
+            help="1: compute in another process; 0: in this process, for a debugger.",
+        ),
     ],
     "threads": Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: all cores; 1 for a small model]")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="CPU threads. [default: all cores; 1 for a small model]"
+        ),
     ],
     "force": Annotated[
         bool,
         typer.Option(
-            "--force", help="Start even if the estimated memory exceeds the free memory; replace another file at --save-model."
+            "--force",
+            help="Start even if the estimated memory exceeds the free memory; replace another "
+            "file at --save-model.",
         ),
     ],
 }
@@ -80,23 +95,34 @@ def run(
     given: dict[str, str],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Set a field, as in a sweep; the same as its option."),
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Set a field, as in a sweep; the same as its option.",
+        ),
     ] = None,
     db: Database = "results.db",
     how: Options,
     save_model: Annotated[
         Path | None,
-        typer.Option("--save-model", metavar="FILE", help="Save the model at the end of the run, in the safetensors format."),
+        typer.Option(
+            "--save-model",
+            metavar="FILE",
+            help="Save the model at the end of the run, in the safetensors format.",
+        ),
     ] = None,
     save_at: Annotated[
         str,
         typer.Option(
             "--save-at",
             metavar="end|evaluations",
-            help="When --save-model saves: evaluations also saves every evaluation before the end, to FILE-ROUND beside FILE.",
+            help="When --save-model saves: evaluations also saves every evaluation before the "
+            "end, to FILE-ROUND beside FILE.",
         ),
     ] = "end",
-    rerun: Annotated[bool, typer.Option("--rerun", help="Repeat a stored run, and replace its result.")] = False,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Repeat a stored run, and replace its result.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the stored run as JSON.")] = False,
     quiet: Quiet = False,
     metrics: Metrics = None,
@@ -106,18 +132,37 @@ def run(
 
     Components are written NAME or NAME:KEY=VALUE,KEY=VALUE; 'dynabro list' shows them all.
 
-    Example: dynabro run --task mnist --method momentum:beta=0.99 --attack alie --aggregator gm --switching periodic:K=5
+    Example: dynabro run --task mnist --method momentum:beta=0.99 --attack alie --aggregator gm
+    --switching periodic:K=5
     """
-    options = replace(how, retry_failed=True, rerun="all" if rerun else "none", weights=_moment(save_at, save_model))
-    _run(RunSpec.from_text(_with_settings(given, settings or ())), options, db, save_model, as_json=as_json, quiet=quiet)
+    options = replace(
+        how,
+        retry_failed=True,
+        rerun="all" if rerun else "none",
+        weights=_moment(save_at, save_model),
+    )
+    _run(
+        RunSpec.from_text(_with_settings(given, settings or ())),
+        options,
+        db,
+        save_model,
+        as_json=as_json,
+        quiet=quiet,
+    )
 
 
 def _with_settings(given: dict[str, str], settings: Sequence[str]) -> dict[str, str]:
-    """Return the fields given by options and by ``--set``; raise SpecError for a setting without a value or with two."""
+    """Return the fields given by options and by ``--set``; raise SpecError for a setting without a
+    value or with two.
+    """
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not text or full_name(name) in given:
-            why = "the field is given twice. Try: one of them" if text else "it must be FIELD=VALUE. Try: --set lr=0.1"
+            why = (
+                "the field is given twice. Try: one of them"
+                if text
+                else "it must be FIELD=VALUE. Try: --set lr=0.1"
+            )
             raise SpecError(f"--set {setting}: {why}")
         given = given | {full_name(name): text}
     return given
@@ -132,14 +177,17 @@ def _moment(save_at: str, save_model: Path | None) -> SaveAt:
     return "never" if save_model is None else "end" if save_at == "end" else "evaluations"
 
 
-def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, as_json: bool, quiet: bool) -> None:
+def _run(
+    spec: RunSpec, options: Options, db: str, save_model: Path | None, *, as_json: bool, quiet: bool
+) -> None:
     """Make the run, as a sweep of one, unless it is stored."""
     from dynabro_cli.executors import backends
     from dynabro_cli.experiment.build import data_directory
     from dynabro_cli.experiment.resolve import resolve
 
     run = resolve(spec, data_directory(options.data_dir))
-    with backends.opened(options, 1) as places_for:  # its process starts, while this one loads what follows
+    # its process starts, while this one loads what follows
+    with backends.opened(options, 1) as places_for:
         from dynabro_cli.cli.progress import RunProgress, tell
         from dynabro_cli.executors.sweep import make_all
         from dynabro_cli.store.care.models import ModelFile
@@ -156,7 +204,9 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
             tell(line)
         engine = open_for_writing(db)
         files = SideFiles.of(engine.url, warn)
-        model = None if save_model is None else ModelFile(save_model, run.key, db, force=options.force)
+        model = (
+            None if save_model is None else ModelFile(save_model, run.key, db, force=options.force)
+        )
         recorder = Recorder(engine, files=files)
         stored = recorder.stored(run.key)
         if stored is not None and options.rerun == "none":
@@ -168,7 +218,9 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
             model.check()
         with RunProgress.of(run.spec, quiet=quiet) as progress:
             standing = stand(db, None, options.rerun)
-            (outcome,) = make_all([run], engine, places, progress, standing, files=files, save_model=model)
+            (outcome,) = make_all(
+                [run], engine, places, progress, standing, files=files, save_model=model
+            )
     if outcome.failure is not None:
         raise error_of(outcome.failure)
     stored = recorder.stored(run.key)
@@ -178,11 +230,15 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
 
 
 def _check_model(db: str, number: int, key: str, model: ModelFile | None) -> None:
-    """Raise NotFoundError if a file is not the model that a stored run has saved; a device or a pipe is not read."""
+    """Raise NotFoundError if a file is not the model that a stored run has saved; a device or a
+    pipe is not read.
+    """
     from dynabro_cli.store.care.models import saved_models
     from dynabro_cli.store.open.translation import shown
 
-    problem = None if model is None or model.is_stream() else model.problem(saved_models(db).get(key))
+    problem = (
+        None if model is None or model.is_stream() else model.problem(saved_models(db).get(key))
+    )
     if model is not None and problem is not None:
         raise NotFoundError(
             f"save_model={model.target}: run {number} is stored in {shown(db)}, and {problem}. "
@@ -191,7 +247,12 @@ def _check_model(db: str, number: int, key: str, model: ModelFile | None) -> Non
 
 
 def _report_stored(
-    stored: RowMapping, engine: Engine, db: str, model: ModelFile | None, as_json: bool, data_dir: Path | None
+    stored: RowMapping,
+    engine: Engine,
+    db: str,
+    model: ModelFile | None,
+    as_json: bool,
+    data_dir: Path | None,
 ) -> None:
     """Print a run that was stored before."""
     from dynabro_cli.components.digests import compare
@@ -206,8 +267,15 @@ def error_of(failure: Failure) -> DynabroError:
     """Return the error of a run that failed, with the exit code of its reason."""
     text = failure.reason
     if not failure.expected:
-        text = f'the run failed ({text}) and is stored as failed. Try: dynabro query "{WHERE}", which shows where'
-    error = SpecError(text.splitlines()) if failure.exit_code == SpecError.exit_code else DynabroError(text)
+        text = (
+            f"the run failed ({text}) and is stored as failed. Try: dynabro query "
+            f'"{WHERE}", which shows where'
+        )
+    error = (
+        SpecError(text.splitlines())
+        if failure.exit_code == SpecError.exit_code
+        else DynabroError(text)
+    )
     error.exit_code = failure.exit_code
     return error
 
@@ -218,7 +286,9 @@ def _described(run: Run) -> str:
 
 
 def _report(engine: Engine, run_id: int, as_json: bool, where: str, model: Path | None) -> None:
-    """Print a run with a result, read by its writer: the working folder, which a name is relative to, may have been removed."""
+    """Print a run with a result, read by its writer: the working folder, which a name is relative
+    to, may have been removed.
+    """
     from dynabro_cli.store.read.queries import find_run
 
     row = find_run(engine, str(run_id))
@@ -226,10 +296,18 @@ def _report(engine: Engine, run_id: int, as_json: bool, where: str, model: Path 
         print_json(row)
         return
     gap = "not finite" if row["final_gap"] is None else row["final_gap"]
-    result = f"gap {gap}" if row["final_accuracy"] is None else f"test accuracy {row['final_accuracy']:.4f}"
-    say(f"{row['task']}: {row['method']}, {rule_of(row)}, {row['attack']}, {row['switching']}, seed {row['seed']}")
+    result = (
+        f"gap {gap}"
+        if row["final_accuracy"] is None
+        else f"test accuracy {row['final_accuracy']:.4f}"
+    )
     say(
-        f"{row['status']}: {result} after {row['rounds']} rounds and {row['budget_spent']} gradient computations per worker "
+        f"{row['task']}: {row['method']}, {rule_of(row)}, {row['attack']}, {row['switching']}, "
+        f"seed {row['seed']}"
+    )
+    say(
+        f"{row['status']}: {result} after {row['rounds']} rounds and {row['budget_spent']} "
+        "gradient computations per worker "
         f"({row['switches']} switches) in {row['wall_seconds']:.1f} s"
     )
     say(f"run {run_id}, {where}")

@@ -26,8 +26,31 @@ MOST_LISTED = 40
 """Runs that are listed without ``--limit``."""
 ALL = "all"
 LISTED = (
-    *("id", "status", "sweep", "task", "model", "method", "pre_aggregators", "aggregator", "attack", "switching", "data"),
-    *("precision", "budget", "learning_rate", "seed", "rounds", "final_accuracy", "final_gap", "wall_seconds", "tags", "note"),
+    *(
+        "id",
+        "status",
+        "sweep",
+        "task",
+        "model",
+        "method",
+        "pre_aggregators",
+        "aggregator",
+        "attack",
+        "switching",
+        "data",
+    ),
+    *(
+        "precision",
+        "budget",
+        "learning_rate",
+        "seed",
+        "rounds",
+        "final_accuracy",
+        "final_gap",
+        "wall_seconds",
+        "tags",
+        "note",
+    ),
 )
 """Columns that are listed without ``--columns``."""
 ALWAYS = ("id", "final_accuracy", "final_gap")
@@ -35,10 +58,23 @@ ALWAYS = ("id", "final_accuracy", "final_gap")
 EXPENDABLE = ("rounds", "wall_seconds")
 """Columns that are left out, in this order, if the table is wider than the terminal."""
 SECOND = (
-    *("note", "tags", "precision", "sweep", "data", "model", "budget", "learning_rate", "pre_aggregators", "switching"),
+    *(
+        "note",
+        "tags",
+        "precision",
+        "sweep",
+        "data",
+        "model",
+        "budget",
+        "learning_rate",
+        "pre_aggregators",
+        "switching",
+    ),
     *("attack", "method"),
 )
-"""Columns that move to a second line, in this order, if the table still is too wide: what differs is never left out."""
+"""Columns that move to a second line, in this order, if the table still is too wide: what differs
+is never left out.
+"""
 INDENT = "    "
 NOTE = 60
 """Letters of a note in the list."""
@@ -46,17 +82,31 @@ QUIET = ("pre_aggregators", "data", "precision")
 """Columns that are not worth a word at their default."""
 COUNTS = ("rounds", "wall_seconds")
 """Columns that are not worth a word if all runs share a value."""
-HEADS = {"final_accuracy": "accuracy", "final_gap": "gap", "wall_seconds": "seconds", "pre_aggregators": "pre"}
+HEADS = {
+    "final_accuracy": "accuracy",
+    "final_gap": "gap",
+    "wall_seconds": "seconds",
+    "pre_aggregators": "pre",
+}
 """Short names above columns."""
 
 
 ColumnsOption = Annotated[
     str | None,
-    typer.Option("--columns", metavar="NAME,NAME", help="Columns of the table runs to list; all: each that --json has."),
+    typer.Option(
+        "--columns",
+        metavar="NAME,NAME",
+        help="Columns of the table runs to list; all: each that --json has.",
+    ),
 ]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", min=1, metavar="N", help=f"Most runs to list. [default: {MOST_LISTED}; --json and --csv: all]"),
+    typer.Option(
+        "--limit",
+        min=1,
+        metavar="N",
+        help=f"Most runs to list. [default: {MOST_LISTED}; --json and --csv: all]",
+    ),
 ]
 
 
@@ -72,19 +122,30 @@ def runs(
 ) -> None:
     """List the stored runs, newest first.
 
-    Values that all listed runs share are in one line above. --json and --csv list every run with exact numbers, oldest first.
+    Values that all listed runs share are in one line above. --json and --csv list every run with
+    exact numbers, oldest first.
 
     Example: dynabro runs --where "attack='sf' AND status='finished'" --limit 100
     """
     from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.read.queries import RUN_COLUMNS, list_code, list_runs, newest_runs, of_sweeps
+    from dynabro_cli.store.read.queries import (
+        RUN_COLUMNS,
+        list_code,
+        list_runs,
+        newest_runs,
+        of_sweeps,
+    )
 
     chosen = None if columns in (None, ALL) else _columns(str(columns))
     engine = open_read_only(db)
     where = of_sweeps(engine, where, sweeps)
     if as_json or as_csv:
         shown = RUN_COLUMNS if chosen is None else _selected(chosen)
-        table = list_runs(engine, where) if chosen is None and limit is None else newest_runs(engine, where, shown, limit)
+        table = (
+            list_runs(engine, where)
+            if chosen is None and limit is None
+            else newest_runs(engine, where, shown, limit)
+        )
         emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
         tell_of_code(list_code(engine, where))
         return
@@ -108,7 +169,9 @@ def _selected(names: Sequence[str]) -> str:
 
 
 def _columns(text: str) -> list[str]:
-    """Return the columns that ``--columns`` names; raise SpecError for a name that is not a column of the table."""
+    """Return the columns that ``--columns`` names; raise SpecError for a name that is not a column
+    of the table.
+    """
     from dynabro_cli.store.tables import metadata
 
     legal = [*metadata.tables["runs"].columns.keys(), "rule"]
@@ -116,13 +179,16 @@ def _columns(text: str) -> list[str]:
     for name in names:
         if name not in legal:
             raise SpecError(
-                f"columns={name}: not a column of runs{did_you_mean(name, legal)}. Try: {', '.join(LISTED)}, or all"
+                f"columns={name}: not a column of runs{did_you_mean(name, legal)}. Try: "
+                f"{', '.join(LISTED)}, or all"
             )
     return names
 
 
 def _print_runs(names: Sequence[str], rows: list[dict[str, Any]], *, choose: bool) -> None:
-    """Print runs as a table; if ``choose``, without the columns that all rows share, which are printed above."""
+    """Print runs as a table; if ``choose``, without the columns that all rows share, which are
+    printed above.
+    """
     shared = [name for name in names if choose and len(rows) > 1 and _same(rows, name)]
     shared = [name for name in shared if name not in ALWAYS or rows[0][name] is None]
     usual = {name: fields()[name].default for name in QUIET}
@@ -132,26 +198,34 @@ def _print_runs(names: Sequence[str], rows: list[dict[str, Any]], *, choose: boo
         if name not in COUNTS and rows[0][name] not in (None, usual.get(name))
     ]
     if told:
-        for line in textwrap.wrap(f"all: {', '.join(told)}", _width(), break_on_hyphens=False, break_long_words=False):
+        for line in textwrap.wrap(
+            f"all: {', '.join(told)}", _width(), break_on_hyphens=False, break_long_words=False
+        ):
             say(line)
     left = [name for name in names if name not in shared]
     table = [[_short(name, row[name]) for name in left] for row in rows]
     if not choose:
         emit(left, table)
         return
-    columns = {name: [HEADS.get(name, name), *cells] for name, *cells in zip(left, *table, strict=True)}
+    columns = {
+        name: [HEADS.get(name, name), *cells] for name, *cells in zip(left, *table, strict=True)
+    }
     second = _second(columns)
     head, rule, *lines = table_lines(*_split(columns))
     say(head, rule)
     for place, line in enumerate(lines, 1):
         say(line)
-        rest = ", ".join(f"{HEADS.get(name, name)} {cells[place]}" for name, cells in second.items())
+        rest = ", ".join(
+            f"{HEADS.get(name, name)} {cells[place]}" for name, cells in second.items()
+        )
         for text in textwrap.wrap(rest, _width() - len(INDENT), break_on_hyphens=False):
             say(INDENT + text)
 
 
 def _second(columns: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Remove columns until the others fit the terminal; return the ones that go to a second line."""
+    """Remove columns until the others fit the terminal; return the ones that go to a second
+    line.
+    """
     for name in EXPENDABLE:
         if _excess(columns) > 0:
             columns.pop(name, None)
@@ -160,7 +234,9 @@ def _second(columns: dict[str, list[str]]) -> dict[str, list[str]]:
         if _excess(columns) > 0 and name in columns:
             second[name] = columns.pop(name)
     while _excess(columns) > 0 and len(columns) > 1:
-        name = max((name for name in columns if name != "id"), key=lambda name: _wide(columns[name]))
+        name = max(
+            (name for name in columns if name != "id"), key=lambda name: _wide(columns[name])
+        )
         second[name] = columns.pop(name)
     return second
 
@@ -209,7 +285,10 @@ def _tell_of_more(engine: Engine, where: str | None, most: int) -> None:
     from dynabro_cli.store.read.queries import count_runs
 
     more = count_runs(engine, where) - most
-    note(f"{more:,} more run{'s' if more > 1 else ''}, older; --limit {most + more} lists all, --where some")
+    note(
+        f"{more:,} more run{'s' if more > 1 else ''}, older; --limit {most + more} lists all, "
+        "--where some"
+    )
 
 
 def query(
@@ -218,11 +297,15 @@ def query(
     as_json: Json = False,
     as_csv: Csv = False,
     timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Time limit in seconds, with exit code 124. [default: no limit]")
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Time limit in seconds, with exit code 124. [default: no limit]"
+        ),
     ] = None,
     plugin: Plugins = None,
 ) -> None:
-    """Read the database with SQL; nothing can be written. For the runs of a sweep: WHERE sweep = 'NAME'.
+    """Read the database with SQL; nothing can be written. For the runs of a sweep: WHERE sweep =
+    'NAME'.
 
     Example: dynabro query "SELECT method, switching, mean, std, n FROM final_accuracy"
     """
@@ -230,28 +313,45 @@ def query(
     from dynabro_cli.store.read import queries
 
     if timeout is not None and not 0 < timeout <= MOST_SECONDS:
-        raise SpecError(f"timeout={timeout:g}: it must be more than 0, and at most {MOST_SECONDS}. Try: --timeout 10")
+        raise SpecError(
+            f"timeout={timeout:g}: it must be more than 0, and at most {MOST_SECONDS}. Try: "
+            "--timeout 10"
+        )
     table = queries.query(open_read_only(db), sql, timeout=timeout)
     emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
 
 
 def export(
     what: Annotated[
-        str | None, typer.Argument(metavar="[curves|final|rounds]", help="Evaluations, cells, or rounds, as a table.")
+        str | None,
+        typer.Argument(
+            metavar="[curves|final|rounds]", help="Evaluations, cells, or rounds, as a table."
+        ),
     ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="CSV file; - for standard output.")] = None,
-    parquet: Annotated[Path | None, typer.Option("--parquet", metavar="FILE", help="Parquet file.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="CSV file; - for standard output.")
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", metavar="FILE", help="Parquet file.")
+    ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="tensorboard|mlflow|wandb-offline", help="Write the runs for this tool, to --out.")
+        str | None,
+        typer.Option(
+            metavar="tensorboard|mlflow|wandb-offline",
+            help="Write the runs for this tool, to --out.",
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for --to; new or empty.")] = Path("exported"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for --to; new or empty.")] = Path(
+        "exported"
+    ),
     where: Where = None,
     sweeps: Sweeps = None,
     db: Database = "results.db",
     force: Force = False,
     plugin: Plugins = None,
 ) -> None:
-    """Write curves (evaluations), final (mean and std of each cell) or rounds to a file, or all runs for another tool.
+    """Write curves (evaluations), final (mean and std of each cell) or rounds to a file, or all
+    runs for another tool.
 
     Example: dynabro export curves --csv curves.csv --where "task='mnist'"
     """
@@ -259,8 +359,13 @@ def export(
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read import queries
 
-    if sum(given is not None for given in (csv, parquet, to)) != 1 or (what is None) != (to is not None):
-        raise SpecError("what is to be written? Try: dynabro export curves --csv FILE, --parquet FILE, or --to TOOL --out DIR")
+    if sum(given is not None for given in (csv, parquet, to)) != 1 or (what is None) != (
+        to is not None
+    ):
+        raise SpecError(
+            "what is to be written? Try: dynabro export curves --csv FILE, --parquet FILE, or "
+            "--to TOOL --out DIR"
+        )
     if to is not None:
         _export_to(to, db, out, where, sweeps)
         return
@@ -275,10 +380,14 @@ def export(
     note(f"{count} rows of {what} written to {csv or parquet}")
 
 
-def _export_to(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str] | None) -> None:
+def _export_to(
+    to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str] | None
+) -> None:
     from dynabro_cli.exports import TARGETS, export
 
     if to not in TARGETS:
-        raise SpecError(f"to={to}: not a tool{did_you_mean(to, TARGETS)}. Try: {', '.join(TARGETS)}")
+        raise SpecError(
+            f"to={to}: not a tool{did_you_mean(to, TARGETS)}. Try: {', '.join(TARGETS)}"
+        )
     count = export(to, db, out, where, sweeps)
     note(f"{many(count, 'run')} written to {out}")

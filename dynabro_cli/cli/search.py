@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, DryRun, Metrics, Plugins, Quiet, RetryFailed, Settings, making
+from dynabro_cli.cli.options import (
+    Database,
+    DryRun,
+    Metrics,
+    Plugins,
+    Quiet,
+    RetryFailed,
+    Settings,
+    making,
+)
 from dynabro_cli.cli.output import duration, emit, finite, print_json, tell_of_code, warn
 from dynabro_cli.cli.sweep import RerunChanged
 from dynabro_cli.cli.terminal import complain, hint, say
@@ -25,12 +34,24 @@ if TYPE_CHECKING:
     from dynabro_cli.store.repetition import Rerun
 
 SearchName = Annotated[
-    str, typer.Argument(metavar="FILE|NAME|-", help="A YAML file, a search of 'dynabro list searches', or standard input.")
+    str,
+    typer.Argument(
+        metavar="FILE|NAME|-",
+        help="A YAML file, a search of 'dynabro list searches', or standard input.",
+    ),
 ]
-OwnName = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name in the database. [default: the file's]")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print what is found, or the size of the search, as JSON.")]
+OwnName = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Name in the database. [default: the file's]"),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print what is found, or the size of the search, as JSON.")
+]
 OPTUNA = "optuna"
-REPEATS, REPEATED = "dynabro search --rerun-changed repeats their trials", "their trials are repeated"
+REPEATS, REPEATED = (
+    "dynabro search --rerun-changed repeats their trials",
+    "their trials are repeated",
+)
 """Advice, or a note, if trials were made with other code."""
 
 
@@ -52,7 +73,8 @@ def search(
 ) -> None:
     """Search a space of specs for the lowest or highest value, with trials that are stored runs.
 
-    The same command resumes an interrupted search, and several commands can work on one search. Needs the extra 'search'.
+    The same command resumes an interrupted search, and several commands can work on one search.
+    Needs the extra 'search'.
 
     Example: dynabro search worst-adversary --set aggregator=gm --set trials=40 --dry-run
     """
@@ -89,19 +111,44 @@ def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json
     places = places_ahead(ahead.samples, options)
     jobs = max(places.of(run).jobs for run in ahead.samples)
     each = forecast(ahead.samples, db, standing=Standing(None), place=places.of)
-    seconds = None if each.timed < len(ahead.samples) else (each.seconds or 0) * ahead.runs / len(ahead.samples) / jobs
+    seconds = (
+        None
+        if each.timed < len(ahead.samples)
+        else (each.seconds or 0) * ahead.runs / len(ahead.samples) / jobs
+    )
     stored = _stored(search, db, options.rerun)
     begun, ended = stored.total(), stored.total() - stored["running"]
-    choices = {choice.label: [entry.label for entry in choice.entries] for choice in search.space.choices}
+    choices = {
+        choice.label: [entry.label for entry in choice.entries] for choice in search.space.choices
+    }
     if as_json:
-        sizes = {"searches": ahead.searches, "trials": ahead.trials, "runs": ahead.runs, "trials_begun": begun}
+        sizes = {
+            "searches": ahead.searches,
+            "trials": ahead.trials,
+            "runs": ahead.runs,
+            "trials_begun": begun,
+        }
         space = {"combinations": ahead.combinations, "legal": ahead.legal, "space": choices}
-        print_json({"search": search.sweep.name, **sizes, "trials_ended": ended, **space, "seconds": seconds, "jobs": jobs})
+        print_json(
+            {
+                "search": search.sweep.name,
+                **sizes,
+                "trials_ended": ended,
+                **space,
+                "seconds": seconds,
+                "jobs": jobs,
+            }
+        )
         return
     say(f"{search.sweep.name}: {search.sweep.description}".rstrip(": "))
-    apart = "" if ahead.searches == 1 else f" in {ahead.searches} searches, one per point of the grid"
+    apart = (
+        "" if ahead.searches == 1 else f" in {ahead.searches} searches, one per point of the grid"
+    )
     seeds = many(len(search.seeds), "seed")
-    say(f"{ahead.trials} trials{apart}, each a mean over {seeds}: at most {ahead.runs} runs with what follows")
+    say(
+        f"{ahead.trials} trials{apart}, each a mean over {seeds}: at most {ahead.runs} runs "
+        "with what follows"
+    )
     for label, entries in choices.items():
         say(f"  {label}: {', '.join(entries)}")
     illegal = ahead.combinations - ahead.legal
@@ -112,7 +159,10 @@ def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json
     if seconds is None:
         say(f"time: no estimate, because no similar run is in {shown(db)}")
     else:
-        say(f"time of all trials: about {duration(seconds)} with {jobs} at a time, at the speed of stored runs")
+        say(
+            f"time of all trials: about {duration(seconds)} with {jobs} at a time, at the "
+            "speed of stored runs"
+        )
 
 
 def _stored(search: Search, db: str, rerun: Rerun) -> Counter[str]:
@@ -134,15 +184,20 @@ def _stored(search: Search, db: str, rerun: Rerun) -> Counter[str]:
     with engine.connect() as connection:
         search = as_stored(search, connection)
         tell_of_code(code_of(search, connection), REPEATED if rerun == "changed" else REPEATS)
-        return Counter(row.status for name, _ in search.points() for row in trials_of(connection, name))
+        return Counter(
+            row.status for name, _ in search.points() for row in trials_of(connection, name)
+        )
 
 
-def _make(search: Search, ahead: Outlook, db: str, options: Options, *, as_json: bool, quiet: bool) -> None:
+def _make(
+    search: Search, ahead: Outlook, db: str, options: Options, *, as_json: bool, quiet: bool
+) -> None:
     """Make the trials, and print what they have found."""
     from dynabro_cli.executors import backends
 
     began = time.monotonic()
-    with backends.opened(options, ahead.runs) as places_for:  # processes start, while this one loads what follows
+    # processes start, while this one loads what follows
+    with backends.opened(options, ahead.runs) as places_for:
         from dynabro_cli.cli.search_progress import TrialsProgress
         from dynabro_cli.search.conduct import conduct
         from dynabro_cli.search.findings import code_of, findings
@@ -160,7 +215,9 @@ def _make(search: Search, ahead: Outlook, db: str, options: Options, *, as_json:
         to_do = stored["running"] + (stored["failed"] if options.retry_failed else 0)
         with TrialsProgress(search, ahead.trials, stored.total() - to_do, quiet=quiet) as progress:
             search = conduct(search, engine, places, progress, runs=ahead.runs, files=files)
-    found, code = transact(engine, lambda connection: (findings(search, connection), code_of(search, connection)))
+    found, code = transact(
+        engine, lambda connection: (findings(search, connection), code_of(search, connection))
+    )
     _report(search, found, time.monotonic() - began, db, as_json)
     tell_of_code(code, REPEATS)
     problems = [one.problem for one in found if one.problem is not None]
@@ -169,12 +226,23 @@ def _make(search: Search, ahead: Outlook, db: str, options: Options, *, as_json:
 
 
 def _representatives(ahead: Outlook) -> list[Any]:
-    """Return runs by which the memory is estimated: a run of each search, and at least two, because several run at a time."""
-    return [*ahead.samples, *(run.with_seed(run.spec.seed + 1) for run in ahead.samples[:1] if len(ahead.samples) < ahead.runs)]
+    """Return runs by which the memory is estimated: a run of each search, and at least two, because
+    several run at a time.
+    """
+    return [
+        *ahead.samples,
+        *(
+            run.with_seed(run.spec.seed + 1)
+            for run in ahead.samples[:1]
+            if len(ahead.samples) < ahead.runs
+        ),
+    ]
 
 
 def of_search(name: str, settings: Sequence[str], db: str, *, as_json: bool, quiet: bool) -> str:
-    """Print what a stored search has found, for ``dynabro select``; return its best trials as a sweep."""
+    """Print what a stored search has found, for ``dynabro select``; return its best trials as a
+    sweep.
+    """
     from dynabro_cli.search.file import load_search
     from dynabro_cli.store.open.engine import open_read_only
 
@@ -198,7 +266,9 @@ def _check_optuna() -> None:
         raise SpecError("optuna is not installed. Try: pip install 'dynabro[search]'")
 
 
-def _report(search: Search, found: list[Findings], seconds: float | None, db: str, as_json: bool) -> None:
+def _report(
+    search: Search, found: list[Findings], seconds: float | None, db: str, as_json: bool
+) -> None:
     """Print the best trials of each search, with the command that repeats the best one."""
     from dynabro_cli.experiment.label import command_of
     from dynabro_cli.search.findings import in_words
@@ -210,9 +280,17 @@ def _report(search: Search, found: list[Findings], seconds: float | None, db: st
     took = "" if seconds is None else f"; took {duration(seconds)}"
     for one in found:
         counts = ", ".join(f"{count} {status}" for status, count in one.counts.items())
-        say(f"{one.name}: {sum(one.counts.values())} trials in {shown(db)}: {counts or 'none'}" + took)
+        say(
+            f"{one.name}: {sum(one.counts.values())} trials in {shown(db)}: {counts or 'none'}"
+            + took
+        )
         if one.best:
-            columns = ["trial", *one.best[0].choices, "value", *(["repeated", "std", "seeds"] if search.then else [])]
+            columns = [
+                "trial",
+                *one.best[0].choices,
+                "value",
+                *(["repeated", "std", "seeds"] if search.then else []),
+            ]
             emit(columns, [_row(own, bool(search.then)) for own in one.best])
         for line in in_words(search, one):
             say(line)
@@ -238,4 +316,9 @@ def _details(found: Findings) -> dict[str, Any]:
         }
         for one in found.best
     ]
-    return {"search": found.name, "trials": dict(found.counts), "best": best, "importances": dict(found.importances)}
+    return {
+        "search": found.name,
+        "trials": dict(found.counts),
+        "best": best,
+        "importances": dict(found.importances),
+    }

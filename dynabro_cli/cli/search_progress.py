@@ -1,4 +1,6 @@
-"""Progress of a search on standard error: trials done, the best value so far with its choices, remaining time."""
+"""Progress of a search on standard error: trials done, the best value so far with its choices,
+remaining time.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,16 @@ class TrialsProgress(Display):
         if trial.status == "finished" and (best is None or sign * value < sign * _value(best)):
             self._best[name] = best = trial
         word = f"{value:.4g}" if trial.status == "finished" else trial.status
-        told = "" if best is None else f"best {_value(best):.4g} (trial {best.number}: {self._label(name, best)})"
+        told = (
+            ""
+            if best is None
+            else f"best {_value(best):.4g} (trial {best.number}: {self._label(name, best)})"
+        )
         self._live.update(self._all, completed=self._ended, total=self._trials, description=told)
-        lead = f"{self._ended}/{self._trials}: {name}: trial {trial.number}: {word}, {self._label(name, trial)}"
+        lead = (
+            f"{self._ended}/{self._trials}: {name}: trial {trial.number}: {word}, "
+            f"{self._label(name, trial)}"
+        )
         self._print("; ".join(filter(None, (lead, told))) + self._to_go(self._all))
 
     def repeating(self, name: str, runs: int) -> None:

@@ -1,4 +1,6 @@
-"""``dynabro select``: choose hyper-parameters by a sweep's accuracy on held-out samples under the worst attack."""
+"""``dynabro select``: choose hyper-parameters by a sweep's accuracy on held-out samples under the
+worst attack.
+"""
 
 from __future__ import annotations
 
@@ -21,31 +23,47 @@ if TYPE_CHECKING:
 
 
 def select(
-    name: Annotated[str, typer.Argument(metavar="FILE|NAME", help="A sweep or a search that was run, as for 'dynabro sweep'.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|NAME", help="A sweep or a search that was run, as for 'dynabro sweep'."
+        ),
+    ],
     over: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD", help="Field to choose; repeat for several fields. [default: learning_rate]"),
+        typer.Option(
+            metavar="FIELD",
+            help="Field to choose; repeat for several fields. [default: learning_rate]",
+        ),
     ] = None,
     worst: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD", help="Field that an adversary chooses; repeat for several fields. [default: attack]"),
+        typer.Option(
+            metavar="FIELD",
+            help="Field that an adversary chooses; repeat for several fields. [default: attack]",
+        ),
     ] = None,
     settings: SameSettings = None,
     db: Database = "results.db",
     yaml: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the chosen runs as a sweep with validation: 0; - for standard output."),
+        typer.Option(
+            metavar="FILE",
+            help="Write the chosen runs as a sweep with validation: 0; - for standard output.",
+        ),
     ] = None,
     as_json: Json = False,
     force: Force = False,
     plugin: Plugins = None,
 ) -> None:
-    """Choose the hyper-parameters with the highest accuracy under the worst attack, on samples held out of training.
+    """Choose the hyper-parameters with the highest accuracy under the worst attack, on samples held
+    out of training.
 
-    The sweep's runs must hold samples out (validation: 0.1 in its base, or --set validation=0.1): nothing is chosen by the test
-    set. A configuration is a combination of all other fields of the grid. Its final accuracy is averaged over seeds, and the
-    worst attack counts. --yaml writes a sweep that trains the chosen runs on the whole training set. Of a search, the best
-    trial is chosen, if it optimises a validation number.
+    The sweep's runs must hold samples out (validation: 0.1 in its base, or --set validation=0.1):
+    nothing is chosen by the test set. A configuration is a combination of all other fields of the
+    grid. Its final accuracy is averaged over seeds, and the worst attack counts. --yaml writes a
+    sweep that trains the chosen runs on the whole training set. Of a search, the best trial is
+    chosen, if it optimises a validation number.
 
     Example: dynabro select grid.yaml --over learning_rate --worst attack --yaml chosen.yaml
     """
@@ -58,12 +76,18 @@ def select(
     from dynabro_cli.store.care.outputs import Output
 
     if name == "-":
-        raise SpecError("a sweep from standard input cannot be named again. Try: the name of a file")
+        raise SpecError(
+            "a sweep from standard input cannot be named again. Try: the name of a file"
+        )
     if yaml is not None and str(yaml) == "-" and as_json:
-        raise SpecError("--json and --yaml - both print on standard output. Try: a file for one of them")
+        raise SpecError(
+            "--json and --yaml - both print on standard output. Try: a file for one of them"
+        )
     if is_search(name):
         if over or worst:
-            raise SpecError("a search has chosen already: --over and --worst are for sweeps. Try: without them")
+            raise SpecError(
+                "a search has chosen already: --over and --worst are for sweeps. Try: without them"
+            )
         text = of_search(name, settings or (), db, as_json=as_json, quiet=str(yaml) == "-")
         if yaml is not None:
             _write(Output(yaml, SELECTED, db, force, source=Path(name)), text)
@@ -71,7 +95,9 @@ def select(
     planned = plan(load_sweep(name, settings or (), run_plugins=False))
     over, worst = [*map(full_name, over or ["lr"])], [*map(full_name, worst or ["attack"])]
     check_fields(planned, over, worst)
-    command = " ".join([shlex.quote(name), *(f"--set {shlex.quote(setting)}" for setting in settings or ())])
+    command = " ".join(
+        [shlex.quote(name), *(f"--set {shlex.quote(setting)}" for setting in settings or ())]
+    )
     scores = read_scores(planned, db, command)
     choices = choose(planned, scores, over, worst)
     if yaml is not None:
@@ -83,16 +109,27 @@ def select(
 
 
 def edges(choices: Sequence[Ranking]) -> list[str]:
-    """Return a line for each number that is chosen at the edge of its grid: a better one may lie beyond."""
+    """Return a line for each number that is chosen at the edge of its grid: a better one may lie
+    beyond.
+    """
     found = []
     for choice in choices:
         for name, value in choice.best.values.items():
             tried = [candidate.values[name] for candidate in choice.candidates]
-            if isinstance(value, int | float) and len(set(tried)) > 1 and value in (min(tried), max(tried)):
-                where = ", ".join(f"{field} {format_value(own)}" for field, own in choice.configuration.items())
+            if (
+                isinstance(value, int | float)
+                and len(set(tried)) > 1
+                and value in (min(tried), max(tried))
+            ):
+                where = ", ".join(
+                    f"{field} {format_value(own)}" for field, own in choice.configuration.items()
+                )
                 end = "smallest" if value == min(tried) else "largest"
                 told = f"{where}: " if where else ""
-                found.append(f"{told}{name}={format_value(value)} is the {end} of its grid. Try: a wider grid")
+                found.append(
+                    f"{told}{name}={format_value(value)} is the {end} of its grid. Try: a "
+                    "wider grid"
+                )
     return found
 
 
@@ -103,13 +140,22 @@ def _write(output: Output, text: str) -> None:
         return
     with output.writing() as file:
         file.write(text.encode())
-    complain(f"the chosen runs are written to {path}. Try: dynabro sweep {shlex.quote(str(path))}, which trains them")
+    complain(
+        f"the chosen runs are written to {path}. Try: dynabro sweep {shlex.quote(str(path))}, "
+        "which trains them"
+    )
 
 
 def _report(choices: list[Ranking], as_json: bool) -> None:
     if as_json:
         print_json(
-            [{"configuration": one.configuration, "candidates": [_details(own) for own in one.candidates]} for one in choices]
+            [
+                {
+                    "configuration": one.configuration,
+                    "candidates": [_details(own) for own in one.candidates],
+                }
+                for one in choices
+            ]
         )
         return
     best = choices[0].best
@@ -117,8 +163,22 @@ def _report(choices: list[Ranking], as_json: bool) -> None:
     rows = []
     for choice in choices:
         own, second = choice.best, choice.candidates[1] if len(choice.candidates) > 1 else None
-        cells = [format_value(value) for part in (choice.configuration, own.values, own.worst) for value in part.values()]
-        rows.append((*cells, own.mean, own.std, own.seeds, own.diverged, len(choice.candidates), second and second.mean))
+        cells = [
+            format_value(value)
+            for part in (choice.configuration, own.values, own.worst)
+            for value in part.values()
+        ]
+        rows.append(
+            (
+                *cells,
+                own.mean,
+                own.std,
+                own.seeds,
+                own.diverged,
+                len(choice.candidates),
+                second and second.mean,
+            )
+        )
     emit((*columns, "validation", "std", "seeds", "diverged", "candidates", "second"), rows)
 
 

@@ -25,18 +25,31 @@ DIPS = ("dip", "worst_window")
 
 
 def show(
-    what: Annotated[str, typer.Argument(metavar="NAME|KIND/NAME|RUN", help="Such as cwtm, aggregators/cwtm, 1, runs/1.")],
-    everything: Annotated[bool, typer.Option("--all", help="Of a run: every column, recovery, and Byzantine workers.")] = False,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|KIND/NAME|RUN", help="Such as cwtm, aggregators/cwtm, 1, runs/1."
+        ),
+    ],
+    everything: Annotated[
+        bool, typer.Option("--all", help="Of a run: every column, recovery, and Byzantine workers.")
+    ] = False,
     diff: Annotated[
-        bool, typer.Option("--diff", help="Of a run: the changes in the checkout in which it was started, as of git diff.")
+        bool,
+        typer.Option(
+            "--diff",
+            help="Of a run: the changes in the checkout in which it was started, as of git diff.",
+        ),
     ] = False,
     db: Database = "results.db",
     as_json: Json = False,
     plugin: Plugins = None,
 ) -> None:
-    """Show a component's definition, parameters and reference, or a stored run: its scores, its curve, and how to repeat it.
+    """Show a component's definition, parameters and reference, or a stored run: its scores, its
+    curve, and how to repeat it.
 
-    RUN is a run's id, or the beginning of its key. --all and --json show everything that is stored, except rounds.
+    RUN is a run's id, or the beginning of its key. --all and --json show everything that is stored,
+    except rounds.
 
     Example: dynabro show cwtm
     """
@@ -61,7 +74,8 @@ def show(
 
 
 def _kind_of(name: str) -> tuple[str, str]:
-    """Return the kind of the only component with a name, which may be another library's, and the name.
+    """Return the kind of the only component with a name, which may be another library's, and the
+    name.
 
     Raises:
         SpecError: No component has the name, or components of several kinds have it.
@@ -74,24 +88,41 @@ def _kind_of(name: str) -> tuple[str, str]:
         return kinds[0], name
     if kinds:
         raise SpecError(
-            f"{name!r} names components of several kinds. Try: {' or '.join(f'dynabro show {kind}/{name}' for kind in kinds)}"
+            f"{name!r} names components of several kinds. Try: "
+            f"{' or '.join(f'dynabro show {kind}/{name}' for kind in kinds)}"
         )
-    known = {own: f"{kind}/{registry.find(own)}" for kind, registry in REGISTRIES.items() for own in registry.suggestible()}
+    known = {
+        own: f"{kind}/{registry.find(own)}"
+        for kind, registry in REGISTRIES.items()
+        for own in registry.suggestible()
+    }
     raise SpecError(
-        f"cannot show {name!r}: neither a component nor a run{did_you_mean(name, known, known.__getitem__)}. "
+        f"cannot show {name!r}: neither a component nor a "
+        f"run{did_you_mean(name, known, known.__getitem__)}. "
         "Try: dynabro list, which names the components, or dynabro runs, which lists the runs"
     )
 
 
 def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
     rows = [
-        (info.key, "required" if info.required else format_value(info.default), info.legal, info.limits["help"])
+        (
+            info.key,
+            "required" if info.required else format_value(info.default),
+            info.legal,
+            info.limits["help"],
+        )
         for info in entry.infos
     ]
     columns = ("parameter", "default", "legal", "meaning")
     if as_json:
         parameters = [dict(zip(columns, row, strict=True)) for row in rows]
-        shown = {"kind": kind, "name": entry.name, "doc": entry.doc, "parameters": parameters, "reference": entry.reference}
+        shown = {
+            "kind": kind,
+            "name": entry.name,
+            "doc": entry.doc,
+            "parameters": parameters,
+            "reference": entry.reference,
+        }
         print_json(shown)
         return
     say(f"{kind}/{entry.name}", "", *entry.doc.split("\n"), "")
@@ -104,7 +135,9 @@ def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
 
 
 def _parsed(text: str) -> Any:
-    """Return the value of a JSON column; its text if it is not JSON or too deeply nested to be printed."""
+    """Return the value of a JSON column; its text if it is not JSON or too deeply nested to be
+    printed.
+    """
     try:
         value = json.loads(text)
         json.dumps(finite(value), indent=2)
@@ -114,22 +147,29 @@ def _parsed(text: str) -> Any:
 
 
 def _lines(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of each column; columns of JSON have a line for each part, the spec only for parameters."""
+    """Yield name and value of each column; columns of JSON have a line for each part, the spec only
+    for parameters.
+    """
     for column, value in row.items():
         if column == "spec" and isinstance(value, dict):
             for field, part in value.items():
                 own = part if isinstance(part, dict) else {}
-                yield from ((f"{field}.{name}", setting) for name, setting in own.items() if name != "name")
+                yield from (
+                    (f"{field}.{name}", setting) for name, setting in own.items() if name != "name"
+                )
         elif isinstance(value, dict):
             yield from (
-                (f"{column}.{name}", json.dumps(part) if isinstance(part, dict) else part) for name, part in value.items()
+                (f"{column}.{name}", json.dumps(part) if isinstance(part, dict) else part)
+                for name, part in value.items()
             )
         else:
             yield column, value
 
 
 def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | None) -> None:
-    """Print a run in a few lines: its scores and its curve, what it is, and the command that repeats it."""
+    """Print a run in a few lines: its scores and its curve, what it is, and the command that
+    repeats it.
+    """
     from dynabro_cli.experiment.label import cell, command_of
     from dynabro_cli.experiment.spec import fields
     from dynabro_cli.store.origin import words_of
@@ -139,8 +179,14 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
     sql = f"SELECT {column} FROM evaluations WHERE run_id = {int(row['id'])} ORDER BY round"
     values = [value for (value,) in query(engine, sql).rows]
     names = {"accuracy": "final_accuracy", "loss": "final_loss", "gap": "final_gap"}
-    scores = [f"{name} {row[stored]:.4g}" for name, stored in names.items() if row[stored] is not None]
-    scores += [f"{name.replace('_', ' ')} {recovered[name]:.3g}" for name in DIPS if recovered and recovered[name] is not None]
+    scores = [
+        f"{name} {row[stored]:.4g}" for name, stored in names.items() if row[stored] is not None
+    ]
+    scores += [
+        f"{name.replace('_', ' ')} {recovered[name]:.3g}"
+        for name in DIPS
+        if recovered and recovered[name] is not None
+    ]
     say(f"run {row['id']}: {cell({name: row[name] for name in fields()})}", "")
     say(f"{row['status']}: {', '.join(scores) or 'no score'}")
     if values:
@@ -148,8 +194,15 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
         ends = f"  {known[0]:.3g} to {known[-1]:.3g} at {len(values)} evaluations" if known else ""
         say(f"{sparkline(values)}{ends}")
     spent = min(row["budget_spent"] or 0, row["budget"])
-    work = f"{spent:,} of {row['budget']:,} gradient computations of each worker, {row['rounds'] or 0:,} rounds"
-    took = "" if row["wall_seconds"] is None else f", {duration(row['wall_seconds'])} on {row['device']}"
+    work = (
+        f"{spent:,} of {row['budget']:,} gradient computations of each worker, "
+        f"{row['rounds'] or 0:,} rounds"
+    )
+    took = (
+        ""
+        if row["wall_seconds"] is None
+        else f", {duration(row['wall_seconds'])} on {row['device']}"
+    )
     say(work + took)
     if row["error"]:
         say(f"error: {first_line(row['error'])}")
@@ -158,7 +211,11 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
         say(words)
     if row["git_diff"]:
         say(to_type(f"the checkout had changes: dynabro show {row['id']} --diff"))
-    say("", f"learning rate {row['learning_rate']:g}, batch size {row['batch_size']}, model {row['model']}{made}")
+    say(
+        "",
+        f"learning rate {row['learning_rate']:g}, batch size {row['batch_size']}, model "
+        f"{row['model']}{made}",
+    )
     say(f"m = {row['workers']} workers, f = {row['byzantine']} Byzantine")
     say(to_type(f"repeat: {command_of(row)} --seed {row['seed']}"))
 
@@ -185,7 +242,9 @@ def _show_run(db: str, name: str, everything: bool, as_json: bool) -> None:
         row[column] = _parsed(row[column])
     row["code_digests"] = parse(row["code_digests"])
     if as_json:
-        told = [{"worker": worker, "label": label, "count": count} for worker, label, count in shares]
+        told = [
+            {"worker": worker, "label": label, "count": count} for worker, label, count in shares
+        ]
         row |= {"byzantine_histogram": dict(counts), "recovery": found}
         print_json(row | ({"worker_labels": told} if told else {}))
         return

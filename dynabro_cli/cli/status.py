@@ -13,37 +13,66 @@ import typer
 from dynabro_cli.cli.options import Database, Plugins
 from dynabro_cli.cli.output import duration, finite, print_json, sparkline, table_lines
 from dynabro_cli.cli.terminal import is_terminal, one_line, say
-from dynabro_cli.errors import BusyError, DisconnectedError, EmptyDatabaseError, NotFoundError, PreemptedError, SpecError
+from dynabro_cli.errors import (
+    BusyError,
+    DisconnectedError,
+    EmptyDatabaseError,
+    NotFoundError,
+    PreemptedError,
+    SpecError,
+)
 
 if TYPE_CHECKING:
     from dynabro_cli.store.read.status import DatabaseState, RunState, SweepState
 
-COLUMNS = ("id", "done", "score", "curve", "run", "Byzantine", "budget", "rounds", "last sign", "process")
+COLUMNS = (
+    "id",
+    "done",
+    "score",
+    "curve",
+    "run",
+    "Byzantine",
+    "budget",
+    "rounds",
+    "last sign",
+    "process",
+)
 ENDED = "terminated; this view has ended, and runs in progress continue"
 WIDTH = 10
 """Letters of a curve."""
 Curves = Mapping[int, str]
 BUSY_SECONDS = 1.0
-"""Seconds to wait for a lock on the database between two views; then the last view is shown again."""
+"""Seconds to wait for a lock on the database between two views; then the last view is shown
+again.
+"""
 
 
 def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Seconds between two views of --watch.")] = 2,
+    interval: Annotated[
+        float,
+        typer.Option(min=0.1, metavar="SECONDS", help="Seconds between two views of --watch."),
+    ] = 2,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object; with --watch one per line, repeatedly.")
+        bool,
+        typer.Option(
+            "--json", help="Print one JSON object; with --watch one per line, repeatedly."
+        ),
     ] = False,
     db: Database = "results.db",
     plugin: Plugins = None,
 ) -> None:
-    """Show the sweeps and runs in progress, their progress, and the last failures. Read-only; safe at any time.
+    """Show the sweeps and runs in progress, their progress, and the last failures. Read-only; safe
+    at any time.
 
     Example: dynabro status --db results.db
     """
     from dynabro_cli.store.read.status import read_status
 
     if not interval < float("inf"):
-        raise SpecError(f"interval={interval} is not legal. Try: --interval with a number of seconds")
+        raise SpecError(
+            f"interval={interval} is not legal. Try: --interval with a number of seconds"
+        )
     if watch:
         try:
             _watch(db, interval, as_json)
@@ -65,7 +94,12 @@ def _watch(db: str, interval: float, as_json: bool) -> None:
             if as_json and now is not None:
                 say(json.dumps(finite(dataclasses.asdict(now)), default=str), flush=True)
             elif not as_json:
-                say(*(_lines(now, _curves(db, now)) if now else []), *([problem] if problem else []), "", flush=True)
+                say(
+                    *(_lines(now, _curves(db, now)) if now else []),
+                    *([problem] if problem else []),
+                    "",
+                    flush=True,
+                )
         return
     from rich.console import Console
     from rich.live import Live
@@ -96,7 +130,10 @@ def _views(db: str, interval: float) -> Iterator[tuple[DatabaseState | None, str
         except (NotFoundError, EmptyDatabaseError):
             if seen:  # it was removed: nothing is left to wait for
                 raise
-            yield None, f"there is no database {shown(db)} yet; waiting for a run or a sweep that makes it"
+            yield (
+                None,
+                f"there is no database {shown(db)} yet; waiting for a run or a sweep that makes it",
+            )
         time.sleep(interval)
 
 
@@ -105,12 +142,18 @@ def _curves(db: str, now: DatabaseState) -> Curves:
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.queries import query
 
-    runs = [run.id for run in (*now.other_runs, *(run for sweep in now.sweeps for run in sweep.in_progress))]
+    runs = [
+        run.id
+        for run in (*now.other_runs, *(run for sweep in now.sweeps for run in sweep.in_progress))
+    ]
     if not runs:
         return {}
     values: dict[int, list[float | None]] = {}
     where = f"run_id IN ({', '.join(str(int(run)) for run in runs)})"
-    sql = f"SELECT run_id, COALESCE(gap, test_accuracy) FROM evaluations WHERE {where} ORDER BY run_id, round"
+    sql = (
+        f"SELECT run_id, COALESCE(gap, test_accuracy) FROM evaluations WHERE {where} ORDER "
+        "BY run_id, round"
+    )
     try:
         for run, value in query(open_read_only(db), sql).rows:
             values.setdefault(run, []).append(value)
@@ -125,7 +168,11 @@ def _lines(now: DatabaseState, curves: Curves) -> list[str]:
     for sweep in now.sweeps:
         lines += ["", *_sweep_lines(sweep, curves)]
     if now.other_runs:
-        lines += ["", "runs in progress" + (" outside these sweeps" if now.sweeps else ""), *_run_lines(now.other_runs, curves)]
+        lines += [
+            "",
+            "runs in progress" + (" outside these sweeps" if now.sweeps else ""),
+            *_run_lines(now.other_runs, curves),
+        ]
     for sweep in now.dead_sweeps:
         who = f"process {sweep.pid} on {sweep.host}, last heartbeat {duration(sweep.heard)} ago"
         lines += ["", f"{sweep.name} looks dead ({who}); the same command resumes it"]
@@ -149,10 +196,17 @@ def _sweep_lines(sweep: SweepState, curves: Curves) -> list[str]:
         "in progress": len(sweep.in_progress),
         "to go": sweep.to_go,
     }
-    shares = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what in ("finished", "to go"))
+    shares = ", ".join(
+        f"{count} {what}"
+        for what, count in counts.items()
+        if count or what in ("finished", "to go")
+    )
     to_go = "" if sweep.seconds_to_go is None else f", about {duration(sweep.seconds_to_go)} to go"
     how = f"{sweep.jobs} at a time ({sweep.executor}), process {sweep.pid} on {sweep.host}"
-    lines = [f"{sweep.name}: {sweep.runs} runs: {shares}", f"{duration(sweep.elapsed)} so far{to_go}; {how}"]
+    lines = [
+        f"{sweep.name}: {sweep.runs} runs: {shares}",
+        f"{duration(sweep.elapsed)} so far{to_go}; {how}",
+    ]
     return lines + (_run_lines(sweep.in_progress, curves) if sweep.in_progress else [])
 
 
@@ -180,8 +234,16 @@ def _run_cells(run: RunState, curves: Curves) -> list[str]:
 
 def _last(sweep: SweepState, now: DatabaseState) -> str:
     """Describe the sweep that ended last in a line."""
-    counts = {"stored before": sweep.stored_before, "finished": sweep.finished, "failed": sweep.failed, "not run": sweep.to_go}
+    counts = {
+        "stored before": sweep.stored_before,
+        "finished": sweep.finished,
+        "failed": sweep.failed,
+        "not run": sweep.to_go,
+    }
     shares = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     ago = duration(max(0.0, (now.time - sweep.ended_at).total_seconds())) if sweep.ended_at else "?"
     took = duration(sweep.elapsed)
-    return f"last sweep: {sweep.name}, {sweep.status} {ago} ago after {took}: {sweep.runs} runs: {shares}"
+    return (
+        f"last sweep: {sweep.name}, {sweep.status} {ago} ago after {took}: {sweep.runs} "
+        f"runs: {shares}"
+    )

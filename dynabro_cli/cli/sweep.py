@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynabro_cli.cli.options import Database, DryRun, Metrics, Plugins, Quiet, RetryFailed, Settings, making
+from dynabro_cli.cli.options import (
+    Database,
+    DryRun,
+    Metrics,
+    Plugins,
+    Quiet,
+    RetryFailed,
+    Settings,
+    making,
+)
 from dynabro_cli.cli.output import warn
 from dynabro_cli.cli.sweep_runs import foretell, run_all
 from dynabro_cli.errors import SpecError
@@ -19,24 +28,34 @@ if TYPE_CHECKING:
 
 
 SweepName = Annotated[
-    str, typer.Argument(metavar="FILE|NAME|-", help="A YAML file, a sweep of 'dynabro list sweeps', or standard input.")
+    str,
+    typer.Argument(
+        metavar="FILE|NAME|-",
+        help="A YAML file, a sweep of 'dynabro list sweeps', or standard input.",
+    ),
 ]
 ShardText = Annotated[
     str | None,
     typer.Option(
         metavar="NUMBER/COUNT",
-        help="Make only one of COUNT disjoint parts, counted from 1. A run stays in its part when the sweep grows.",
+        help="Make only one of COUNT disjoint parts, counted from 1. A run stays in its part "
+        "when the sweep grows.",
     ),
 ]
 SaveModels = Annotated[
     Path | None,
-    typer.Option("--save-models", metavar="DIR", help="Save the model at the end of each run to DIR/RUN_KEY.safetensors."),
+    typer.Option(
+        "--save-models",
+        metavar="DIR",
+        help="Save the model at the end of each run to DIR/RUN_KEY.safetensors.",
+    ),
 ]
 RerunAll = Annotated[
     bool,
     typer.Option(
         "--rerun",
-        help="Repeat stored runs; a new result replaces the old one when it is complete. The same command continues an "
+        help="Repeat stored runs; a new result replaces the old one when it is complete. The "
+        "same command continues an "
         "interrupted rerun. After a complete one it starts another.",
     ),
 ]
@@ -44,12 +63,17 @@ RerunChanged = Annotated[
     bool,
     typer.Option(
         "--rerun-changed",
-        help="Repeat runs that were made with other code of a component, or with other data. A change of the engine does not "
+        help="Repeat runs that were made with other code of a component, or with other data. A "
+        "change of the engine does not "
         "count: it often changes the speed only.",
     ),
 ]
-FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop everything at the first failure.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the outcomes, or the forecast, as JSON.")]
+FailFast = Annotated[
+    bool, typer.Option("--fail-fast", help="Stop everything at the first failure.")
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the outcomes, or the forecast, as JSON.")
+]
 
 
 @making({})
@@ -73,7 +97,8 @@ def sweep(
 ) -> None:
     """Run every point of a grid, several at a time, and store the results. Stored runs are skipped.
 
-    The same command resumes an interrupted sweep. A run that fails is stored as failed, and the others continue.
+    The same command resumes an interrupted sweep. A run that fails is stored as failed, and the
+    others continue.
 
     Example: dynabro sweep mnist-sf-cwtm --set seeds=0..1 --set budget=500 --dry-run
     """

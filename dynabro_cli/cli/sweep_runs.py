@@ -38,7 +38,8 @@ NAMES = {"cpu": "CPU", "cuda": "GPU"}
 
 
 def standing_of(planned: PlannedRuns, db: str, options: Options) -> tuple[PlannedRuns, Standing]:
-    """Read the state of a plan's runs in the database, once for all who ask; print a line if code or data have changed.
+    """Read the state of a plan's runs in the database, once for all who ask; print a line if code
+    or data have changed.
 
     A run that is stored under another text of the same adversary replaces the run of the plan.
     """
@@ -48,17 +49,28 @@ def standing_of(planned: PlannedRuns, db: str, options: Options) -> tuple[Planne
     standing, rerun = stand(db, options.entry, options.rerun, options.data_dir), options.rerun
     planned = as_stored(planned, standing.has)
     code = standing.compare(run.key for run in planned.runs)
-    advice = {"none": "--rerun-changed repeats these runs", "changed": "these runs are repeated", "all": ""}[rerun]
+    advice = {
+        "none": "--rerun-changed repeats these runs",
+        "changed": "these runs are repeated",
+        "all": "",
+    }[rerun]
     tell_of_code(code, advice)
     if rerun == "changed" and code.unknown:
-        complain(f"stored runs of which the code is not known: {code.unknown} of {code.runs}; --rerun repeats these, too")
+        complain(
+            f"stored runs of which the code is not known: {code.unknown} of {code.runs}; "
+            "--rerun repeats these, too"
+        )
     if standing.goes_on:
         complain("an interrupted rerun is continued: its finished runs are not repeated")
     return planned, standing
 
 
-def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, whole: int | None = None) -> None:
-    """Print the number of runs to make, their duration, and their disk space; ``whole`` is the number of runs of all shards."""
+def foretell(
+    planned: PlannedRuns, db: str, options: Options, as_json: bool, *, whole: int | None = None
+) -> None:
+    """Print the number of runs to make, their duration, and their disk space; ``whole`` is the
+    number of runs of all shards.
+    """
     from dynabro_cli.grid.forecast import forecast
     from dynabro_cli.store.open.translation import shown
 
@@ -67,33 +79,54 @@ def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, 
     to_make = standing.to_make([run.key for run in planned.runs], retry_failed=retry)
     places = places_ahead([run for run in planned.runs if run.key in to_make], options)
     jobs = len(places.devices)
-    ahead = forecast(planned.runs, db, standing=standing, retry_failed=retry, jobs=jobs, place=places.of)
+    ahead = forecast(
+        planned.runs, db, standing=standing, retry_failed=retry, jobs=jobs, place=places.of
+    )
     if as_json:
         print_json(
-            {"sweep": planned.sweep.name, "duplicates": planned.duplicates, "excluded": planned.excluded}
+            {
+                "sweep": planned.sweep.name,
+                "duplicates": planned.duplicates,
+                "excluded": planned.excluded,
+            }
             | ({} if options.shard is None else {"shard": options.shard, "whole": whole})
             | asdict(ahead)
         )
         return
     say(f"{planned.sweep.name}: {planned.sweep.description}".rstrip(": "))
-    left = [f"{count} {what}" for count, what in ((planned.duplicates, "duplicates"), (planned.excluded, "excluded")) if count]
+    left = [
+        f"{count} {what}"
+        for count, what in ((planned.duplicates, "duplicates"), (planned.excluded, "excluded"))
+        if count
+    ]
     part = "" if options.shard is None else f", {ahead.planned} of them in shard {options.shard}"
-    say(f"{ahead.planned if whole is None else whole} runs planned{' (' + ', '.join(left) + ')' if left else ''}{part}")
+    say(
+        f"{ahead.planned if whole is None else whole} runs "
+        f"planned{' (' + ', '.join(left) + ')' if left else ''}{part}"
+    )
     failed = f", {ahead.failed} failed before (--retry-failed repeats them)" if ahead.failed else ""
     say(f"{ahead.stored} stored in {shown(db)}{failed}, {ahead.to_do} to do")
     on = " and ".join(f"the {NAMES[device]}" for device in sorted(ahead.devices))
     if ahead.to_do and ahead.seconds is None:
         say(f"time: no estimate, because no similar run on {on} is in {shown(db)}")
     elif ahead.elapsed is not None:
-        part = "" if ahead.timed == ahead.to_do else f" for the {ahead.timed} of them that are similar to stored runs"
+        part = (
+            ""
+            if ahead.timed == ahead.to_do
+            else f" for the {ahead.timed} of them that are similar to stored runs"
+        )
         how = ", one after another" if ahead.jobs == 1 else f" with {ahead.jobs} at a time"
-        say(f"time: about {duration(ahead.elapsed)}{part}{how}, at the speed of stored runs on {on}")
+        say(
+            f"time: about {duration(ahead.elapsed)}{part}{how}, at the speed of stored runs on {on}"
+        )
     if ahead.to_do:
         say(f"database: about {size(ahead.bytes)} more")
 
 
 def places_ahead(runs: Sequence[Run], options: Options) -> Placement:
-    """Return the places that runs would have, and print the lines about them; nothing is started."""
+    """Return the places that runs would have, and print the lines about them; nothing is
+    started.
+    """
     from dynabro_cli.executors.placement import place
     from dynabro_cli.machine import mps
 
@@ -103,7 +136,15 @@ def places_ahead(runs: Sequence[Run], options: Options) -> Placement:
     return places
 
 
-def run_all(planned: PlannedRuns, db: str, options: Options, models: Path | None, *, as_json: bool, quiet: bool) -> None:
+def run_all(
+    planned: PlannedRuns,
+    db: str,
+    options: Options,
+    models: Path | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Make the runs of a plan, save their models, and print the outcomes."""
     from dynabro_cli.store.care.models import ModelFolder, saved_models
 
@@ -113,16 +154,25 @@ def run_all(planned: PlannedRuns, db: str, options: Options, models: Path | None
     if folder is not None:
         folder.check()
     outcomes = make_runs(planned, db, options, standing, folder, quiet=quiet)
-    ended = [outcome.run.key for outcome in outcomes if outcome.status in ("stored", "finished", "diverged")]
+    ended = [
+        outcome.run.key
+        for outcome in outcomes
+        if outcome.status in ("stored", "finished", "diverged")
+    ]
     if folder is not None and ended:
         saved = saved_models(db)
         files = [folder.of(key) for key in ended]
-        found = [(file.target, file.problem(saved.get(key))) for key, file in zip(ended, files, strict=True)]
+        found = [
+            (file.target, file.problem(saved.get(key)))
+            for key, file in zip(ended, files, strict=True)
+        ]
         wrong = [f"{target}: {problem}" for target, problem in found if problem is not None]
         for line in wrong[:MOST_LINES]:
             complain(line)
         if wrong:
-            warn(f"{len(wrong)} of {len(ended)} runs have no model in {models}; --rerun repeats runs")
+            warn(
+                f"{len(wrong)} of {len(ended)} runs have no model in {models}; --rerun repeats runs"
+            )
     _report(planned, outcomes, time.monotonic() - began, db, options, as_json)
 
 
@@ -142,11 +192,14 @@ def make_runs(
     from dynabro_cli.executors._api import Outcome
 
     left = standing.to_make([run.key for run in planned.runs], retry_failed=options.retry_failed)
-    if not planned.runs or (options.rerun == "none" and all(standing.of(run.key) == "stored" for run in planned.runs)):
+    if not planned.runs or (
+        options.rerun == "none" and all(standing.of(run.key) == "stored" for run in planned.runs)
+    ):
         return [Outcome(run, "stored", None) for run in planned.runs]
     from dynabro_cli.executors import backends
 
-    with backends.opened(options, len(left)) as places_for:  # processes start, while this one loads what follows
+    # processes start, while this one loads what follows
+    with backends.opened(options, len(left)) as places_for:
         from dynabro_cli.cli.progress import RunProgress, SweepProgress
         from dynabro_cli.executors.sweep import make_all
         from dynabro_cli.store.open.engine import open_for_writing
@@ -159,12 +212,25 @@ def make_runs(
         files = SideFiles.of(engine.url, warn)
         files.probe()
         spec, several = planned.runs[0].spec, options.sweep is not None
-        shown = SweepProgress(planned.runs, quiet=quiet) if several else RunProgress.of(spec, quiet=quiet)
+        shown = (
+            SweepProgress(planned.runs, quiet=quiet)
+            if several
+            else RunProgress.of(spec, quiet=quiet)
+        )
         with shown as progress:
-            return make_all(planned.runs, engine, places, progress, standing, files=files, save_model=save_model)
+            return make_all(
+                planned.runs, engine, places, progress, standing, files=files, save_model=save_model
+            )
 
 
-def _report(planned: PlannedRuns, outcomes: list[Outcome], seconds: float, db: str, options: Options, as_json: bool) -> None:
+def _report(
+    planned: PlannedRuns,
+    outcomes: list[Outcome],
+    seconds: float,
+    db: str,
+    options: Options,
+    as_json: bool,
+) -> None:
     """Print the outcomes of the runs.
 
     Raises:
@@ -176,7 +242,12 @@ def _report(planned: PlannedRuns, outcomes: list[Outcome], seconds: float, db: s
     counts = Counter(outcome.status for outcome in outcomes)
     also = telling_apart([run.fields for run in planned.runs])
     wrong = [
-        {"run": cell(outcome.run.fields, also), "run_key": outcome.run.key, "status": outcome.status, "why": outcome.message}
+        {
+            "run": cell(outcome.run.fields, also),
+            "run_key": outcome.run.key,
+            "status": outcome.status,
+            "why": outcome.message,
+        }
         for outcome in outcomes
         if outcome.status == "failed"
     ]
@@ -189,13 +260,20 @@ def _report(planned: PlannedRuns, outcomes: list[Outcome], seconds: float, db: s
     else:
         shares = [f"{counts[status]} {word}" for status, word in WORDS.items() if counts[status]]
         shares = shares or ["nothing to do"]
-        say(f"{options.entry}: {len(outcomes)} runs in {shown(db)}: {', '.join(shares)}; took {duration(seconds)}")
+        say(
+            f"{options.entry}: {len(outcomes)} runs in {shown(db)}: {', '.join(shares)}; took "
+            f"{duration(seconds)}"
+        )
         if wrong:
-            emit(("run", "status", "why"), [(row["run"], row["status"], first_line(row["why"] or "")) for row in wrong])
+            emit(
+                ("run", "status", "why"),
+                [(row["run"], row["status"], first_line(row["why"] or "")) for row in wrong],
+            )
         name = planned.sweep.name
         hint(f"next: dynabro plot {'matrix ' if planned.sweep.grid else ''}{name}")
         hint(f"      dynabro report {name}")
     if counts["failed"]:
         raise SweepError(
-            f"{counts['failed']} of {len(outcomes)} runs failed; the same command with --retry-failed repeats them"
+            f"{counts['failed']} of {len(outcomes)} runs failed; the same command with "
+            "--retry-failed repeats them"
         )

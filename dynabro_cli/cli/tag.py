@@ -12,13 +12,24 @@ from dynabro_cli.errors import NotFoundError, SpecError, many
 
 
 def tag(
-    what: Annotated[str, typer.Argument(metavar="RUN|SWEEP|all", help="A run's id or key, a sweep's name, or all runs.")],
-    tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG]...", help="Tags to add.")] = None,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|SWEEP|all", help="A run's id or key, a sweep's name, or all runs."
+        ),
+    ],
+    tags: Annotated[
+        list[str] | None, typer.Argument(metavar="[TAG]...", help="Tags to add.")
+    ] = None,
     remove: Annotated[
-        list[str] | None, typer.Option("--remove", metavar="TAG", help="Remove this tag; repeat for several.")
+        list[str] | None,
+        typer.Option("--remove", metavar="TAG", help="Remove this tag; repeat for several."),
     ] = None,
     note: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Replace the note of the runs; an empty text removes it.")
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="Replace the note of the runs; an empty text removes it."
+        ),
     ] = None,
     where: Where = None,
     db: Database = "results.db",

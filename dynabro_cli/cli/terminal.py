@@ -1,4 +1,6 @@
-"""Output to the terminal: text from a database or a file may contain anything and is printed with escapes."""
+"""Output to the terminal: text from a database or a file may contain anything and is printed with
+escapes.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,13 @@ Output to a closed standard output is an error, because the output is lost.
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 COMMAND = re.compile(
-    r"\bdynabro (db \w+|verify \w+|demo|runs?|sweep|select|status|logs|plot|compare|report|browse|show|query|export|search|tag)"
+    r"\bdynabro (db \w+|verify "
+    r"\w+|demo|runs?|sweep|select|status|logs|plot|compare|report|browse|show|query|export|search|tag)"
     r"\b(?!.*--db)(?:,(?=\S)|(?<=[ \"])'[^']*'|\"[^\"]*\"|(?! or dynabro)[^,;'\"])*"
 )
-"""A command that reads or writes a database, up to a comma or the end, in a text that does not name a database."""
+"""A command that reads or writes a database, up to a comma or the end, in a text that does not name
+a database.
+"""
 PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
 _in_use = ""
 """The option that names the database of this command; empty for the usual one."""
@@ -35,7 +40,9 @@ _database = ""
 
 
 def one_line(text: object) -> str:
-    """Return ``text`` as a part of one line: characters that a terminal would obey, or not show, become escapes."""
+    """Return ``text`` as a part of one line: characters that a terminal would obey, or not show,
+    become escapes.
+    """
     return _escaped(str(text), "")
 
 
@@ -58,7 +65,9 @@ def note(line: str, *, end: str = "\n", flush: bool = False) -> None:
 
 
 def use(db: str) -> str:
-    """Note the database of this command, for commands to type; one whose URL has a password is not repeated."""
+    """Note the database of this command, for commands to type; one whose URL has a password is not
+    repeated.
+    """
     global _in_use, _database
     _database = db
     usual = db == os.environ.get("DYNABRO_DB", "results.db") or PASSWORD.search(db)
@@ -72,7 +81,9 @@ def in_use() -> str:
 
 
 def to_type(text: str) -> str:
-    """Return ``text`` with the database in use in every command of dynabro in it, so that the command can be copied."""
+    """Return ``text`` with the database in use in every command of dynabro in it, so that the
+    command can be copied.
+    """
     return COMMAND.sub(lambda match: match[0] + _in_use, text)
 
 
@@ -84,12 +95,15 @@ def hint(line: str) -> None:
 
 def complain(problem: str) -> None:
     """Print one line of an error on standard error."""
-    with contextlib.suppress(OSError):  # a terminal that was closed shows nothing, and the exit code stays
+    # a terminal that was closed shows nothing, and the exit code stays
+    with contextlib.suppress(OSError):
         note(f"dynabro: {to_type(problem)}")
 
 
 def data() -> IO[str]:
-    """Return standard output for data, which are written unchanged, in UTF-8 whatever the terminal's encoding is."""
+    """Return standard output for data, which are written unchanged, in UTF-8 whatever the
+    terminal's encoding is.
+    """
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
     return sys.stdout
@@ -115,9 +129,12 @@ def is_terminal() -> bool:
 
 
 def prepare() -> None:
-    """Make streams and home usable: a closed stream, an encoding that lacks a letter, or a missing home must not crash."""
+    """Make streams and home usable: a closed stream, an encoding that lacks a letter, or a missing
+    home must not crash.
+    """
     if os.path.expanduser("~") == "~":
-        os.environ["HOME"] = os.sep  # as container runtimes do; some libraries cannot be imported without a home
+        # as container runtimes do; some libraries cannot be imported without a home
+        os.environ["HOME"] = os.sep
     use(os.environ.get("DYNABRO_DB", "results.db"))
     for number, (name, mode, flags) in enumerate(STREAMS):
         stream = getattr(sys, name)
@@ -131,7 +148,9 @@ def prepare() -> None:
 
 
 def close(code: Any) -> Any:
-    """Flush the outputs here, where a failure can be reported; the interpreter's own attempt would end with code 120."""
+    """Flush the outputs here, where a failure can be reported; the interpreter's own attempt would
+    end with code 120.
+    """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -153,11 +172,15 @@ def unwritable(error: OSError) -> int:
 def _escaped(text: str, kept: str) -> str:
     if text.isprintable():
         return text
-    return "".join(char if char in kept or char.isprintable() else ascii(char)[1:-1] for char in text)
+    return "".join(
+        char if char in kept or char.isprintable() else ascii(char)[1:-1] for char in text
+    )
 
 
 def _occupy(number: int, flags: int) -> int:
-    """Open ``/dev/null`` under a standard stream's number, so that a database does not get it; another one if it is taken."""
+    """Open ``/dev/null`` under a standard stream's number, so that a database does not get it;
+    another one if it is taken.
+    """
     opened = os.open(os.devnull, flags)
     try:
         os.fstat(number)

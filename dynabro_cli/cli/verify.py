@@ -32,27 +32,40 @@ def verify() -> None:
 @app.command()
 def kappa(
     rules: Annotated[
-        list[str] | None, typer.Argument(metavar="[RULE...]", help="Such as cwmed or nnm+cwtm. [default: every rule]")
+        list[str] | None,
+        typer.Argument(
+            metavar="[RULE...]", help="Such as cwmed or nnm+cwtm. [default: every rule]"
+        ),
     ] = None,
     m: Annotated[int, typer.Option("--m", metavar="M", help="Workers.")] = 17,
     f: Annotated[int, typer.Option("--f", metavar="F", help="Number of Byzantine workers.")] = 8,
     pre: Annotated[
-        list[str] | None, typer.Option("--pre", metavar="NAME", help="Pre-aggregator before every rule; repeat for a chain.")
+        list[str] | None,
+        typer.Option(
+            "--pre", metavar="NAME", help="Pre-aggregator before every rule; repeat for a chain."
+        ),
     ] = None,
     dimension: Annotated[int, typer.Option(metavar="D", help="Dimension of the inputs.")] = 2,
-    restarts: Annotated[int, typer.Option(metavar="N", help="Starts of the search, for each rule.")] = 16,
+    restarts: Annotated[
+        int, typer.Option(metavar="N", help="Starts of the search, for each rule.")
+    ] = 16,
     steps: Annotated[int, typer.Option(metavar="N", help="Inputs tried from each start.")] = 200,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of starts and steps.")] = 0,
-    seconds: Annotated[float, typer.Option(metavar="S", help="Processor time after which the search of a rule ends.")] = 60.0,
+    seconds: Annotated[
+        float,
+        typer.Option(metavar="S", help="Processor time after which the search of a rule ends."),
+    ] = 60.0,
     db: Database = "results.db",
     as_json: Json = False,
     quiet: Quiet = False,
     plugin: Plugins = None,
 ) -> None:
-    """Search for the input at which an aggregation rule is least robust, and compare it with the rule's proved kappa.
+    """Search for the input at which an aggregation rule is least robust, and compare it with the
+    rule's proved kappa.
 
-    The largest ratio of |A - mean_S|^2 to the variance of the honest set S is a lower bound of the rule's true kappa. A ratio
-    above the proved kappa is a bug, and ends the command with exit code 1. Results are stored.
+    The largest ratio of |A - mean_S|^2 to the variance of the honest set S is a lower bound of the
+    rule's true kappa. A ratio above the proved kappa is a bug, and ends the command with exit code
+    1. Results are stored.
 
     Example: dynabro verify kappa cwmed nnm+cwtm --m 9 --f 2 --restarts 4 --steps 50
     """
@@ -83,7 +96,9 @@ def _report_kappas(found: Sequence[Found], refused: dict[str, list[str]], as_jso
     """
     if as_json:
         why = [{"rule": rule, "not_legal": lines} for rule, lines in refused.items()]
-        print_json([*(one.row | {"violated": one.violated, "notes": one.notes} for one in found), *why])
+        print_json(
+            [*(one.row | {"violated": one.violated, "notes": one.notes} for one in found), *why]
+        )
     else:
         rows = [
             (
@@ -101,34 +116,51 @@ def _report_kappas(found: Sequence[Found], refused: dict[str, list[str]], as_jso
     wrong = [one for one in found if one.violated]
     for one in wrong:
         complain(
-            f"VIOLATED: {one.rule} with m={one.workers}, f={one.byzantine}: an input has the ratio {one.empirical:.6g}, and "
+            f"VIOLATED: {one.rule} with m={one.workers}, f={one.byzantine}: an input has the "
+            f"ratio {one.empirical:.6g}, and "
             f"kappa = {one.proved:.6g} is proved; it is stored in verified_kappa.worst"
         )
     if wrong:
         raise VerificationError(
-            f"{len(wrong)} of {len(found)} rules break their proved kappa: a bug in the rule or in its bound"
+            f"{len(wrong)} of {len(found)} rules break their proved kappa: a bug in the rule "
+            "or in its bound"
         )
 
 
 @app.command()
 def tau(
-    rules: Annotated[list[str] | None, typer.Argument(metavar="[RULE...]", help="Aggregation rules. [default: cwtm]")] = None,
+    rules: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RULE...]", help="Aggregation rules. [default: cwtm]"),
+    ] = None,
     task: Annotated[str, typer.Option(metavar="NAME", help="Task.")] = "digits",
     attack: Annotated[
-        str, typer.Option(metavar="NAME", help="Attack of F workers, others every ten rounds; none: all are honest.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Attack of F workers, others every ten rounds; none: all are honest.",
+        ),
     ] = "none",
     m: Annotated[int, typer.Option("--m", metavar="M", help="Workers.")] = 17,
-    f: Annotated[int, typer.Option("--f", metavar="F", help="Byzantine workers that the rule is built for.")] = 8,
-    budget: Annotated[int, typer.Option(metavar="N", help="Gradient computations of each worker in a run.")] = 2000,
-    seeds: Annotated[str, typer.Option(metavar="FIRST..LAST", help="Seeds; one run each.")] = "0..3",
+    f: Annotated[
+        int, typer.Option("--f", metavar="F", help="Byzantine workers that the rule is built for.")
+    ] = 8,
+    budget: Annotated[
+        int, typer.Option(metavar="N", help="Gradient computations of each worker in a run.")
+    ] = 2000,
+    seeds: Annotated[
+        str, typer.Option(metavar="FIRST..LAST", help="Seeds; one run each.")
+    ] = "0..3",
     data_dir: DataDir = None,
     as_json: Json = False,
     plugin: Plugins = None,
 ) -> None:
-    """Measure what dynabro:filter=adaptive compares with tau in static rounds, by default with honest workers only.
+    """Measure what dynabro:filter=adaptive compares with tau in static rounds, by default with
+    honest workers only.
 
-    The ratio is |a_J - a_{J-1}| 2^(J/2)/rho, rho the spread of the round. Its 0.999 quantile is the tau that rejects one honest
-    correction in a thousand. The last column is the share that tau=2 rejects. Nothing is stored.
+    The ratio is |a_J - a_{J-1}| 2^(J/2)/rho, rho the spread of the round. Its 0.999 quantile is the
+    tau that rejects one honest correction in a thousand. The last column is the share that tau=2
+    rejects. Nothing is stored.
 
     Example: dynabro verify tau cwtm --budget 500 --seeds 0..0
     """
@@ -137,20 +169,41 @@ def tau(
     from dynabro_cli.grid.sweep_file import parse_seeds
     from dynabro_cli.theory import tau as measuring
 
-    spec = RunSpec(task=task, method=measuring.METHOD, attack=attack, workers=m, byzantine=f, budget=budget)
-    found = list(measuring.measure(spec, rules or ("cwtm",), parse_seeds(seeds), data_directory(data_dir)))
+    spec = RunSpec(
+        task=task, method=measuring.METHOD, attack=attack, workers=m, byzantine=f, budget=budget
+    )
+    found = list(
+        measuring.measure(spec, rules or ("cwtm",), parse_seeds(seeds), data_directory(data_dir))
+    )
     if as_json:
         print_json([one._asdict() for one in found])
         return
-    columns = ("rule", "runs", "corrections", "median", "0.99 quantile", "0.999 quantile", "largest", "above 2")
-    numbers = [(*(f"{value:.2f}" for value in one[3:7]), f"{100 * one.above:.2f}%") for one in found]
+    columns = (
+        "rule",
+        "runs",
+        "corrections",
+        "median",
+        "0.99 quantile",
+        "0.999 quantile",
+        "largest",
+        "above 2",
+    )
+    numbers = [
+        (*(f"{value:.2f}" for value in one[3:7]), f"{100 * one.above:.2f}%") for one in found
+    ]
     emit(columns, [(*one[:3], *texts) for one, texts in zip(found, numbers, strict=True)])
 
 
 @app.command()
 def rate(
-    part: Annotated[str, typer.Argument(metavar="[rounds|optimum|delta|switches|all]", help="One experiment only.")] = ALL,
-    seeds: Annotated[str | None, typer.Option(metavar="FIRST..LAST", help="Seeds of every run. [default: the sweep's]")] = None,
+    part: Annotated[
+        str,
+        typer.Argument(metavar="[rounds|optimum|delta|switches|all]", help="One experiment only."),
+    ] = ALL,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="FIRST..LAST", help="Seeds of every run. [default: the sweep's]"),
+    ] = None,
     db: Database = "results.db",
     jobs: Jobs = "auto",
     dry_run: DryRun = False,
@@ -158,15 +211,17 @@ def rate(
     quiet: Quiet = False,
     plugin: Plugins = None,
 ) -> None:
-    """Measure how the mean squared gradient depends on T, on delta and on dynamic rounds, beside the theorems' exponents.
+    """Measure how the mean squared gradient depends on T, on delta and on dynamic rounds, beside
+    the theorems' exponents.
 
-    For delta and dynamic rounds the excess counts: over delta = 0, and over static identities, at the same seed. A line is
-    consistent if the 95% interval of its exponent holds the exponent that the theorem's bound has over the same points. Beside
-    it is the null control: the same rounds without Byzantine workers and without noise. If the control is consistent, too, the
-    line says nothing. 'optimum' starts where the control's gradient is 0.
+    For delta and dynamic rounds the excess counts: over delta = 0, and over static identities, at
+    the same seed. A line is consistent if the 95% interval of its exponent holds the exponent that
+    the theorem's bound has over the same points. Beside it is the null control: the same rounds
+    without Byzantine workers and without noise. If the control is consistent, too, the line says
+    nothing. 'optimum' starts where the control's gradient is 0.
 
-    The command makes the runs of the sweep verify-rate that are not stored yet, then fits exponents to them. The same command
-    resumes an interrupted one. 'dynabro plot rate' draws the points.
+    The command makes the runs of the sweep verify-rate that are not stored yet, then fits exponents
+    to them. The same command resumes an interrupted one. 'dynabro plot rate' draws the points.
 
     Example: dynabro verify rate rounds --seeds 0..1 --dry-run
     """
@@ -179,10 +234,14 @@ def rate(
 
     if part not in (*reading.PARTS, ALL):
         legal = (*reading.PARTS, ALL)
-        raise SpecError(f"part={part!r} is not legal{did_you_mean(part, legal)}. Try: one of {', '.join(legal)}")
+        raise SpecError(
+            f"part={part!r} is not legal{did_you_mean(part, legal)}. Try: one of {', '.join(legal)}"
+        )
     planned = plan(load_sweep(reading.SWEEP, [f"seeds={seeds}"] if seeds else ()))
     own = {row["run_key"] for row in planned.rows if part in (ALL, reading.part_of(row)[0])}
-    planned = dataclasses.replace(planned, runs=tuple(run for run in planned.runs if run.key in own))
+    planned = dataclasses.replace(
+        planned, runs=tuple(run for run in planned.runs if run.key in own)
+    )
     options = Options(jobs=jobs_of(jobs), device="cpu", compile="off", sweep=reading.SWEEP)
     if dry_run:
         foretell(planned, db, options, as_json)
@@ -192,7 +251,10 @@ def rate(
     _report_slopes(reading.slopes(reading.cells(reading.measure(runs, evaluations))), as_json)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if failed:
-        raise SweepError(f"{len(failed)} of {len(outcomes)} runs failed. Try: dynabro sweep {reading.SWEEP} --retry-failed")
+        raise SweepError(
+            f"{len(failed)} of {len(outcomes)} runs failed. Try: dynabro sweep {reading.SWEEP} "
+            "--retry-failed"
+        )
 
 
 def _report_slopes(found: Sequence[Slope], as_json: bool) -> None:
@@ -209,7 +271,11 @@ def _report_slopes(found: Sequence[Slope], as_json: bool) -> None:
         (
             *(f"{one.part}: {one.setting}", one.quantity, one.against, one.points, one.seeds),
             *(f"{one.slope:.2f}", f"{one.low:.2f} to {one.high:.2f}"),
-            f"{one.control[0]:.2f}" if one.control[0] == one.control[0] else "0" if one.controlled else None,
+            f"{one.control[0]:.2f}"
+            if one.control[0] == one.control[0]
+            else "0"
+            if one.controlled
+            else None,
             *(f"{one.predicted:g}", f"{one.of_bound:.2f}"),
             one.verdict or None,
             f"{one.share:.2g}" if one.share == one.share else None,
@@ -219,6 +285,12 @@ def _report_slopes(found: Sequence[Slope], as_json: bool) -> None:
     emit(columns, rows)
     for one in found:
         if one.left_out:
-            complain(f"{one.part}: {one.setting}: {one.left_out} points are not above 0 and are not in the fit")
+            complain(
+                f"{one.part}: {one.setting}: {one.left_out} points are not above 0 and are not "
+                "in the fit"
+            )
         if one.share > 1:
-            complain(f"{one.part}: {one.setting}: a point is above the theorem's bound, {one.share:.3g} times it")
+            complain(
+                f"{one.part}: {one.setting}: a point is above the theorem's bound, "
+                f"{one.share:.3g} times it"
+            )

@@ -1,4 +1,6 @@
-"""Components written ``name:key=value,key=value``: their parameters, their texts, and their registries."""
+"""Components written ``name:key=value,key=value``: their parameters, their texts, and their
+registries.
+"""
 
 from dynabro_cli.components.component import Component, Entry
 from dynabro_cli.components.parameters import (

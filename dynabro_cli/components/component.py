@@ -1,4 +1,6 @@
-"""A registered algorithm, and an algorithm with its parameters set: the meaning of ``name:key=value``."""
+"""A registered algorithm, and an algorithm with its parameters set: the meaning of
+``name:key=value``.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ CHAINED = ("pre-aggregator", "aggregator")
 class Entry(Generic[Factory]):
     """A registered algorithm: its name, parameter block, factory, reference, and legal settings.
 
-    ``check`` raises SpecError if a component cannot be built in a setting; None if only building it can decide.
+    ``check`` raises SpecError if a component cannot be built in a setting; None if only building it
+    can decide.
     """
 
     kind: str
@@ -67,10 +70,12 @@ class Component(Generic[Factory]):
         return self.joined(",", "+" if self.entry.kind in CHAINED else "")
 
     def joined(self, separator: str, others: str = "") -> str:
-        """Return ``text`` with another separator of parameters; values with it, or with one of ``others``, are in quotes."""
+        """Return ``text`` with another separator of parameters; values with it, or with one of
+        ``others``, are in quotes.
+        """
         values = ((info, getattr(self.parameters, info.field)) for info in self.entry.infos)
         shown = [
-            f"{info.key}={quoted(value, separator + others) if isinstance(value, str) else format_value(value)}"
+            f"{info.key}={quoted(value, separator + others) if isinstance(value, str) else format_value(value)}"  # noqa: E501
             for info, value in values
             if info.required or value != info.default
         ]
@@ -83,13 +88,20 @@ class Component(Generic[Factory]):
 
     @functools.cached_property
     def mapping(self) -> dict[str, Any]:
-        """Name and all parameters, including defaults (``later`` ones only if not at their default), for the run key."""
+        """Name and all parameters, including defaults (``later`` ones only if not at their
+        default), for the run key.
+        """
         values = ((info, getattr(self.parameters, info.field)) for info in self.entry.infos)
-        known = {info.key: value for info, value in values if not info.limits["later"] or value != info.default}
+        known = {
+            info.key: value
+            for info, value in values
+            if not info.limits["later"] or value != info.default
+        }
         return {"name": self.name} | known
 
     def canonical(self, setting: Any) -> Component[Factory]:
-        """Return the same component; a parameter is written as its default, or as ``auto``, if that is equal in ``setting``.
+        """Return the same component; a parameter is written as its default, or as ``auto``, if that
+        is equal in ``setting``.
 
         A ``fixed`` parameter has the value of its ``auto``, and a path is as short as possible.
         """
@@ -98,17 +110,22 @@ class Component(Generic[Factory]):
             given = getattr(self.parameters, info.field)
             if info.limits["folder"] is not None:
                 values[info.field] = info.shortened(given, setting)
-            if info.auto is None or (given is None and info.default is None and not info.limits["fixed"]):
+            if info.auto is None or (
+                given is None and info.default is None and not info.limits["fixed"]
+            ):
                 continue  # already auto: its value may be as large as the model, and is not needed
             meant = info.auto(self.parameters, setting)
             if meant is not None and given in (None, meant):
-                values[info.field] = meant if info.default == meant or info.limits["fixed"] else None
+                values[info.field] = (
+                    meant if info.default == meant or info.limits["fixed"] else None
+                )
         if all(getattr(self.parameters, name) == value for name, value in values.items()):
             return self
         return dataclasses.replace(self, parameters=dataclasses.replace(self.parameters, **values))
 
     def build(self, setting: Any) -> Any:
-        """Call the factory with the parameters and the run's setting, unless its check raises SpecError.
+        """Call the factory with the parameters and the run's setting, unless its check raises
+        SpecError.
 
         Raises:
             PluginError: The factory is a plugin's, and raised an unexpected exception.

@@ -1,8 +1,10 @@
-"""Digests of what computes a run's numbers: the code of each of its components, the engine, and its data.
+"""Digests of what computes a run's numbers: the code of each of its components, the engine, and its
+data.
 
-A digest of code is a hash of whole files, comments included. A component's files are the file that registers it, and the files
-of components' packages that this file imports. The engine is all other computing code. Nothing is imported or parsed for a
-digest of code. A digest of data is a hash of the arrays as the task reads them (``tasks/_reading.py``).
+A digest of code is a hash of whole files, comments included. A component's files are the file that
+registers it, and the files of components' packages that this file imports. The engine is all other
+computing code. Nothing is imported or parsed for a digest of code. A digest of data is a hash of
+the arrays as the task reads them (``tasks/_reading.py``).
 """
 
 from __future__ import annotations
@@ -26,40 +28,70 @@ if TYPE_CHECKING:
     from dynabro_cli.components import Entry
 
 ROOT = Path(__file__).parents[1]
-KINDS = ("aggregators", "attacks", "methods", "models", "partitions", "pre_aggregators", "switching", "tasks")
+KINDS = (
+    "aggregators",
+    "attacks",
+    "methods",
+    "models",
+    "partitions",
+    "pre_aggregators",
+    "switching",
+    "tasks",
+)
 """The packages of components."""
 ENGINE = "engine"
 ENGINE_FILES = (
-    *("simulation/**/*.py", "gradients/**/*.*pp", "gradients/**/*.py", "vectors/*.*pp", "vectors/*.py", "machine/*.*pp"),
+    *(
+        "simulation/**/*.py",
+        "gradients/**/*.*pp",
+        "gradients/**/*.py",
+        "vectors/*.*pp",
+        "vectors/*.py",
+        "machine/*.*pp",
+    ),
     *("experiment/build.py", "experiment/complete.py", "streams.py"),
     *(f"{kind}/{name}" for kind in KINDS for name in ("_api.py", "*.*pp")),
     "pre_aggregators/_chain.py",
 )
 """Patterns of the engine's files: all computing code that is not a component, C++ included."""
 DATA = "data/"
-"""The beginning of the name of a digest of data; the text of the task follows, as in ``data/npz:file=a.npz``."""
+"""The beginning of the name of a digest of data; the text of the task follows, as in
+``data/npz:file=a.npz``.
+"""
 METRICS = "metrics/"
 """The beginning of the name of a user's function that measures models."""
 NAME = re.compile(
     rf"({'|'.join(KINDS)})/[A-Za-z0-9][A-Za-z0-9._-]*|{ENGINE}|{METRICS}\w+|{DATA}[^\x00-\x1f\x7f-\x9f\ud800-\udfff]+"
 )
 DIGITS = 12
-"""Hexadecimal digits of a digest: 48 bits tell the versions of a file apart, and a stored run has some eight digests."""
+"""Hexadecimal digits of a digest: 48 bits tell the versions of a file apart, and a stored run has
+some eight digests.
+"""
 DIGEST = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
-IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.+))", re.MULTILINE)
+IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.+))", re.MULTILINE
+)
 MOST_SHOWN = 4
 
 
 def keep_sources() -> None:
-    """Read the package's files now, before they are imported, so that later edits do not change the digests."""
-    for path in (*_engine_files(), *(file for kind in KINDS for file in (ROOT / kind).glob("*.py"))):
+    """Read the package's files now, before they are imported, so that later edits do not change the
+    digests.
+    """
+    for path in (
+        *_engine_files(),
+        *(file for kind in KINDS for file in (ROOT / kind).glob("*.py")),
+    ):
         _content(path)
 
 
 def digests_of(
-    components: Mapping[str, Entry[Any]], data: Mapping[str, str | None] | None = None, metrics: Iterable[str] = ()
+    components: Mapping[str, Entry[Any]],
+    data: Mapping[str, str | None] | None = None,
+    metrics: Iterable[str] = (),
 ) -> str | None:
-    """Return the value of the column ``code_digests`` for a run with these components; None if nothing is known.
+    """Return the value of the column ``code_digests`` for a run with these components; None if
+    nothing is known.
 
     Args:
         components: The components by name, such as ``aggregators/cwtm``.
@@ -74,7 +106,9 @@ def digests_of(
 
 
 def of_entry(entry: Entry[Any]) -> str | None:
-    """Return the digest of a registered component, which may belong to a user; None if its source cannot be read."""
+    """Return the digest of a registered component, which may belong to a user; None if its source
+    cannot be read.
+    """
     return _of_function(entry.factory)
 
 
@@ -90,20 +124,28 @@ def _of_function(function: Callable[..., Any]) -> str | None:
 
 
 def with_imports(plugins: Iterable[Plugin]) -> tuple[Plugin, ...]:
-    """Return plugins in a form that can be sent: each file with the files beside it that it imports."""
-    return tuple(Plugin(plugin.name, _sources(plugin)) if plugin.is_file else plugin for plugin in plugins)
+    """Return plugins in a form that can be sent: each file with the files beside it that it
+    imports.
+    """
+    return tuple(
+        Plugin(plugin.name, _sources(plugin)) if plugin.is_file else plugin for plugin in plugins
+    )
 
 
 def _sources(plugin: Plugin) -> tuple[tuple[str, bytes], ...]:
     path = Path(plugin.name)
-    beside = sorted(file for file in _with_imports(path) if file.parent == path.parent and file != path)
+    beside = sorted(
+        file for file in _with_imports(path) if file.parent == path.parent and file != path
+    )
     found = ((file.name, _content(file)) for file in beside)
     return (*plugin.sources, *((name, content) for name, content in found if content is not None))
 
 
 @functools.cache
 def of_file(path: Path) -> str | None:
-    """Return the digest of a file with components and of its imports with components; None if a file cannot be read."""
+    """Return the digest of a file with components and of its imports with components; None if a
+    file cannot be read.
+    """
     return _hash(_with_imports(path))
 
 
@@ -115,7 +157,8 @@ def of_engine() -> str | None:
 
 @functools.cache
 def at_hand(name: str) -> str | None:
-    """Return the current digest of ``engine``, of a component such as ``aggregators/cwtm``, or of a function of ``metrics/``.
+    """Return the current digest of ``engine``, of a component such as ``aggregators/cwtm``, or of a
+    function of ``metrics/``.
 
     None if it is unknown.
     """
@@ -130,7 +173,9 @@ def at_hand(name: str) -> str | None:
     registers = f'.register("{component}"'
     usual = ROOT / kind / f"{component.replace('-', '_')}.py"
     files = (usual, *sorted((ROOT / kind).glob("*.py")))
-    return next((of_file(path) for path in files if registers in re.sub(r"\(\s+", "(", _text(path))), None)
+    return next(
+        (of_file(path) for path in files if registers in re.sub(r"\(\s+", "(", _text(path))), None
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -142,23 +187,30 @@ def parse(text: str | None) -> dict[str, str] | None:
         return None
     if not isinstance(found, dict) or not found:
         return None
-    sound = all(NAME.fullmatch(name) and isinstance(value, str) and DIGEST.fullmatch(value) for name, value in found.items())
+    sound = all(
+        NAME.fullmatch(name) and isinstance(value, str) and DIGEST.fullmatch(value)
+        for name, value in found.items()
+    )
     return found if sound else None
 
 
 def data_at_hand(folder: Path | None = None) -> Callable[[str], str | None]:
-    """Return a function that returns the current digest of a task's data; None if the data are not at hand.
+    """Return a function that returns the current digest of a task's data; None if the data are not
+    at hand.
 
     The function looks at the files of each task once, so one command has one answer.
 
     Args:
         folder: The folder of data sets; None for the usual one.
     """
-    return functools.cache(lambda task: importlib.import_module("dynabro_cli.experiment.data").at_hand(task, folder))
+    return functools.cache(
+        lambda task: importlib.import_module("dynabro_cli.experiment.data").at_hand(task, folder)
+    )
 
 
 def changed(text: str | None, data: Callable[[str], str | None] | None = None) -> tuple[str, ...]:
-    """Return what is different now: names of components, ``engine``, and names of data (``data/TASK``), in order.
+    """Return what is different now: names of components, ``engine``, and names of data
+    (``data/TASK``), in order.
 
     Unknown digests, then or now, do not count as changed.
 
@@ -168,11 +220,16 @@ def changed(text: str | None, data: Callable[[str], str | None] | None = None) -
     """
     stored = parse(text) or {}
     data = data or data_at_hand()
-    now = {name: data(name.removeprefix(DATA)) if name.startswith(DATA) else at_hand(name) for name in stored}
+    now = {
+        name: data(name.removeprefix(DATA)) if name.startswith(DATA) else at_hand(name)
+        for name in stored
+    }
     return tuple(sorted(name for name, digest in stored.items() if now[name] not in (None, digest)))
 
 
-def changed_components(text: str | None, data: Callable[[str], str | None] | None = None) -> tuple[str, ...]:
+def changed_components(
+    text: str | None, data: Callable[[str], str | None] | None = None
+) -> tuple[str, ...]:
     """Return ``changed`` without ``engine``."""
     return tuple(name for name in changed(text, data) if name != ENGINE)
 
@@ -210,7 +267,10 @@ class CodeComparison:
             ("with other data", self.changed_data, self.data),
         ):
             if number:
-                parts.append(f"{what}: {number} of {self.runs} ({_listed(f'{name}: {n}' for name, n in counts.items())})")
+                parts.append(
+                    f"{what}: {number} of {self.runs} "
+                    f"({_listed(f'{name}: {n}' for name, n in counts.items())})"
+                )
         if self.engine:
             parts.append(f"with another version of the engine: {self.engine} of {self.runs}")
         return f"stored runs made {'; '.join(parts)}" if parts else None
@@ -218,11 +278,14 @@ class CodeComparison:
 
 def _listed(found: Iterable[str]) -> str:
     parts = list(found)
-    return ", ".join(parts[:MOST_SHOWN]) + (f", and {len(parts) - MOST_SHOWN} more" if len(parts) > MOST_SHOWN else "")
+    return ", ".join(parts[:MOST_SHOWN]) + (
+        f", and {len(parts) - MOST_SHOWN} more" if len(parts) > MOST_SHOWN else ""
+    )
 
 
 def compare(texts: Iterable[tuple[str | None, int]], folder: Path | None = None) -> CodeComparison:
-    """Compare values of ``code_digests``, each with its number of runs, with the current code and data.
+    """Compare values of ``code_digests``, each with its number of runs, with the current code and
+    data.
 
     Args:
         texts: The values.
@@ -246,11 +309,22 @@ def compare(texts: Iterable[tuple[str | None, int]], folder: Path | None = None)
         components.update(dict.fromkeys(others, count))
         data.update(dict.fromkeys(tasks, count))
     by_name = dict(components.most_common()), dict(data.most_common())
-    return CodeComparison(counts.total(), different, by_name[0], engine, unknown, different_data, by_name[1], versions(counts))
+    return CodeComparison(
+        counts.total(),
+        different,
+        by_name[0],
+        engine,
+        unknown,
+        different_data,
+        by_name[1],
+        versions(counts),
+    )
 
 
 def versions(texts: Iterable[str | None]) -> dict[str, int]:
-    """Return the number of versions of each task's data in values of ``code_digests``, if there are several."""
+    """Return the number of versions of each task's data in values of ``code_digests``, if there are
+    several.
+    """
     found: dict[str, set[str]] = {}
     for text in texts:
         for name, digest in (parse(text) or {}).items():
@@ -262,7 +336,11 @@ def versions(texts: Iterable[str | None]) -> dict[str, int]:
 def mixture(data: Mapping[str, int]) -> str | None:
     """Return ``versions`` in one line; None if no task's data have several versions."""
     parts = _listed(f"{count} versions of the data of {task}" for task, count in data.items())
-    return f"these runs were made with {parts}, which no mean or comparison should mix" if parts else None
+    return (
+        f"these runs were made with {parts}, which no mean or comparison should mix"
+        if parts
+        else None
+    )
 
 
 _executed: dict[Path, bytes] = {}
@@ -271,7 +349,9 @@ _executed: dict[Path, bytes] = {}
 
 @functools.cache
 def _content(path: Path) -> bytes | None:
-    """Return a file's bytes, read once, so that a process knows its loaded code even if the file changes."""
+    """Return a file's bytes, read once, so that a process knows its loaded code even if the file
+    changes.
+    """
     if path in _executed:
         return _executed[path]
     try:
@@ -285,9 +365,13 @@ def _text(path: Path) -> str:
 
 
 def _hash(paths: Iterable[Path]) -> str | None:
-    """Return one digest of several files, independent of their places; None without files, or if a file cannot be read."""
+    """Return one digest of several files, independent of their places; None without files, or if a
+    file cannot be read.
+    """
     contents = [_content(path) for path in paths]
-    known = sorted(hashlib.sha256(content).hexdigest() for content in contents if content is not None)
+    known = sorted(
+        hashlib.sha256(content).hexdigest() for content in contents if content is not None
+    )
     if not known or len(known) < len(contents):
         return None
     return hashlib.sha256("".join(known).encode()).hexdigest()[:DIGITS]
@@ -299,7 +383,9 @@ def _engine_files() -> frozenset[Path]:
 
 
 def _with_imports(path: Path) -> set[Path]:
-    """Return a component's file, and the files that it imports (directly or not), if they belong to a user or to components."""
+    """Return a component's file, and the files that it imports (directly or not), if they belong to
+    a user or to components.
+    """
     found: set[Path] = set()
     waiting = [path]
     while waiting:
@@ -312,18 +398,24 @@ def _with_imports(path: Path) -> set[Path]:
 
 
 def _imports(text: str) -> Iterator[str]:
-    """Yield the modules that a file imports, with leading dots if relative; of ``from a import b`` both ``a`` and ``a.b``."""
+    """Yield the modules that a file imports, with leading dots if relative; of ``from a import b``
+    both ``a`` and ``a.b``.
+    """
     for module, names, modules in IMPORT.findall(text):
         if module:
             yield module
         for name in (names or modules).strip("()").split(","):
             word = name.split("#")[0].split()[:1]
-            yield from (f"{module}{'' if module.endswith('.') or not module else '.'}{one}" for one in word)
+            yield from (
+                f"{module}{'' if module.endswith('.') or not module else '.'}{one}" for one in word
+            )
 
 
 @functools.cache
 def _file(folder: Path, name: str) -> Path | None:
-    """Return the file of a module that a file in ``folder`` imports as ``name``; None if it belongs to another program."""
+    """Return the file of a module that a file in ``folder`` imports as ``name``; None if it belongs
+    to another program.
+    """
     parts = name.lstrip(".").split(".")
     level = len(name) - len(name.lstrip("."))
     top = _package(folder)
@@ -342,11 +434,15 @@ def _file(folder: Path, name: str) -> Path | None:
 
 @functools.cache
 def _package(folder: Path) -> Path | None:
-    """Return the folder of the outermost package that a folder is in; None if it is not in a package."""
+    """Return the folder of the outermost package that a folder is in; None if it is not in a
+    package.
+    """
     if not (folder / "__init__.py").is_file():
         return None
     return _package(folder.parent) or folder
 
 
 def _holds_components(path: Path) -> bool:
-    return not path.is_relative_to(ROOT) or (path.relative_to(ROOT).parts[0] in KINDS and path not in _engine_files())
+    return not path.is_relative_to(ROOT) or (
+        path.relative_to(ROOT).parts[0] in KINDS and path not in _engine_files()
+    )

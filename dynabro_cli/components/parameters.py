@@ -1,4 +1,6 @@
-"""Parameters of components: their declaration as fields of a dataclass, and their values as text."""
+"""Parameters of components: their declaration as fields of a dataclass, and their values as
+text.
+"""
 
 from __future__ import annotations
 
@@ -36,20 +38,31 @@ def parameter(
     folder: Callable[[Any, str], Path] | None = None,
     of_memory: bool = False,
 ) -> Any:
-    """Declare a field of a parameter block: its meaning, and its legal range (``above`` and ``below`` are strict).
+    """Declare a field of a parameter block: its meaning, and its legal range (``above`` and
+    ``below`` are strict).
 
-    ``auto`` maps the block and the component's setting to the value that None means, or to None if only the run determines it.
-    A spec stores None for ``auto``. If the parameter is ``fixed``, the spec stores the value, because ``auto`` may change.
+    ``auto`` maps the block and the component's setting to the value that None means, or to None if
+    only the run determines it. A spec stores None for ``auto``. If the parameter is ``fixed``, the
+    spec stores the value, because ``auto`` may change.
 
-    ``later`` is True if runs were stored before the component had this parameter. Its default is left out of the run key, so
-    that these runs keep their keys.
+    ``later`` is True if runs were stored before the component had this parameter. Its default is
+    left out of the run key, so that these runs keep their keys.
 
-    ``folder`` is for a path: it maps the component's setting and the path to the folder that the path is relative to, and that
-    is ``Path()`` if it is unknown. All spellings of a path have one run key: ``./a//b/`` is ``a/b``, and ``a/../b`` is ``b``.
+    ``folder`` is for a path: it maps the component's setting and the path to the folder that the
+    path is relative to, and that is ``Path()`` if it is unknown. All spellings of a path have one
+    run key: ``./a//b/`` is ``a/b``, and ``a/../b`` is ``b``.
 
-    ``of_memory`` is True if the parameter of an attack has an effect only on messages of workers with a memory.
+    ``of_memory`` is True if the parameter of an attack has an effect only on messages of workers
+    with a memory.
     """
-    limits = {"help": help, "minimum": minimum, "maximum": maximum, "above": above, "below": below, "choices": choices}
+    limits = {
+        "help": help,
+        "minimum": minimum,
+        "maximum": maximum,
+        "above": above,
+        "below": below,
+        "choices": choices,
+    }
     about = {"auto": auto, "fixed": fixed, "later": later, "folder": folder, "of_memory": of_memory}
     return dataclasses.field(default=default, metadata=limits | about)
 
@@ -83,15 +96,27 @@ class ParameterInfo:
         """The legal values, in words."""
         if self.limits["choices"]:
             return " or ".join([*self.limits["choices"], *([AUTO] if self.optional else [])])
-        words = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", tuple: "numbers a:b:..."}
+        words = {
+            int: "a whole number",
+            float: "a number",
+            bool: "true or false",
+            str: "a word",
+            tuple: "numbers a:b:...",
+        }
         text = words[self.type]
         signs = (("minimum", ">="), ("above", ">"), ("maximum", "<="), ("below", "<"))
-        ranges = [f"{sign} {format_value(self.limits[name])}" for name, sign in signs if self.limits[name] is not None]
+        ranges = [
+            f"{sign} {format_value(self.limits[name])}"
+            for name, sign in signs
+            if self.limits[name] is not None
+        ]
         text = " ".join(filter(None, (text, " and ".join(ranges))))
         return text + (" or auto" if self.optional else "")
 
     def parse(self, text: str) -> Any:
-        """Turn ``text`` into a value of this parameter's type and range; raise ValueError if this is not possible."""
+        """Turn ``text`` into a value of this parameter's type and range; raise ValueError if this
+        is not possible.
+        """
         if self.optional and text == AUTO:
             return None
         value: Any = text
@@ -109,17 +134,31 @@ class ParameterInfo:
         return value
 
     def _path(self, given: str, shorter: str) -> str:
-        """Return the shorter spelling of a path, unless it is the default, which may be a word such as ``python``."""
+        """Return the shorter spelling of a path, unless it is the default, which may be a word such
+        as ``python``.
+        """
         return given if shorter == self.default else shorter
 
     def shortened(self, path: str, setting: Any) -> str:
-        """Return a path without ``..`` if it is inside the folder that it is relative to; links keep their meaning."""
-        if self.limits["folder"] is None or os.pardir not in PurePath(path).parts or PurePath(path).is_absolute():
+        """Return a path without ``..`` if it is inside the folder that it is relative to; links
+        keep their meaning.
+        """
+        if (
+            self.limits["folder"] is None
+            or os.pardir not in PurePath(path).parts
+            or PurePath(path).is_absolute()
+        ):
             return path
         folder = self.limits["folder"](setting, path)
         short = os.path.relpath(folder / path, folder)
-        same = folder != Path() and os.path.realpath(folder / short) == os.path.realpath(folder / path)
-        return self._path(path, short) if same and self.limits["folder"](setting, short) == folder else path
+        same = folder != Path() and os.path.realpath(folder / short) == os.path.realpath(
+            folder / path
+        )
+        return (
+            self._path(path, short)
+            if same and self.limits["folder"](setting, short) == folder
+            else path
+        )
 
     def check(self, value: Any) -> None:
         """Raise ValueError if ``value`` is outside the legal range."""
@@ -145,7 +184,9 @@ def parse_number(text: str) -> float:
 
 
 def parse_whole(text: str) -> int:
-    """Return the whole number in ``text``, also from ``5e3`` or ``8.0``; raise ValueError otherwise, or beyond 64 bits."""
+    """Return the whole number in ``text``, also from ``5e3`` or ``8.0``; raise ValueError
+    otherwise, or beyond 64 bits.
+    """
     try:
         value = int(text)
     except ValueError:
@@ -178,14 +219,22 @@ def format_value(value: Any) -> str:
 
 
 def split_text(text: str, separator: str) -> list[str]:
-    """Split a component's text at a separator, a regular expression, but not in values that are in quotes."""
+    """Split a component's text at a separator, a regular expression, but not in values that are in
+    quotes.
+    """
     hidden = re.sub(f"=\\s*{QUOTED}", lambda match: "=" * len(match[0]), text)
-    places = [(0, 0), *(match.span() for match in re.finditer(separator, hidden)), (len(text), len(text))]
+    places = [
+        (0, 0),
+        *(match.span() for match in re.finditer(separator, hidden)),
+        (len(text), len(text)),
+    ]
     return [text[end:start] for (_, end), (start, _) in itertools.pairwise(places)]
 
 
 def quoted(text: str, separators: str = "") -> str:
-    """Return a value as ``unquoted`` reads it: in quotes if it is empty, or has a blank, a comma or one of ``separators``."""
+    """Return a value as ``unquoted`` reads it: in quotes if it is empty, or has a blank, a comma or
+    one of ``separators``.
+    """
     if text and not re.search(rf"""^["']|[\s,{separators}]""", text):
         return text
     mark = "'" if '"' in text else '"'
@@ -199,7 +248,9 @@ def unquoted(text: str) -> str:
 
 @functools.cache
 def parameter_infos(block: type) -> tuple[ParameterInfo, ...]:
-    """Describe the fields of a parameter block. A trailing underscore is not part of the key (``lambda_``)."""
+    """Describe the fields of a parameter block. A trailing underscore is not part of the key
+    (``lambda_``).
+    """
     hints = typing.get_type_hints(block)
     infos = []
     for field in dataclasses.fields(block):
@@ -209,5 +260,7 @@ def parameter_infos(block: type) -> tuple[ParameterInfo, ...]:
             optional = True
         kind = typing.get_origin(annotation) or annotation
         key = field.name.rstrip("_")
-        infos.append(ParameterInfo(key, field.name, kind, optional, field.default, dict(field.metadata)))
+        infos.append(
+            ParameterInfo(key, field.name, kind, optional, field.default, dict(field.metadata))
+        )
     return tuple(infos)

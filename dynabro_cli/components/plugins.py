@@ -1,7 +1,8 @@
 """Plugins: a user's own Python files and modules, which register components when they are imported.
 
-``--plugin``, the environment, or a sweep name them; installed packages have entry points. A process that makes runs for another
-process gets the sources of files with its request, and loads the same plugins.
+``--plugin``, the environment, or a sweep name them; installed packages have entry points. A process
+that makes runs for another process gets the sources of files with its request, and loads the same
+plugins.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Plugin:
 
     Attributes:
         name: Absolute path of a file, or name of a module.
-        sources: For a file: name and content of the file, then of the files beside it that it imports.
+        sources: For a file: name and content of the file, then of the files beside it that it
+            imports.
     """
 
     name: str
@@ -46,7 +48,9 @@ class Plugin:
 
     @property
     def is_file(self) -> bool:
-        """True for a file, which can be sent to another process; a module must be installed there."""
+        """True for a file, which can be sent to another process; a module must be installed
+        there.
+        """
         return self.name.endswith(".py")
 
 
@@ -58,12 +62,16 @@ _installed_done = False
 
 
 def loaded() -> tuple[Plugin, ...]:
-    """Return the named plugins in the order in which they were loaded; installed packages do not count."""
+    """Return the named plugins in the order in which they were loaded; installed packages do not
+    count.
+    """
     return tuple(_loaded.values())
 
 
 def is_loading() -> bool:
-    """Return True while a plugin is imported; components that are registered then belong to the user."""
+    """Return True while a plugin is imported; components that are registered then belong to the
+    user.
+    """
     return _depth > 0
 
 
@@ -73,7 +81,9 @@ def from_environment() -> list[str]:
 
 
 def absolute(name: str, folder: Path | None = None) -> str:
-    """Return the absolute path of a plugin's file, relative to ``folder`` or the current folder; a module's name unchanged."""
+    """Return the absolute path of a plugin's file, relative to ``folder`` or the current folder; a
+    module's name unchanged.
+    """
     if not (name.endswith(".py") or os.sep in name):
         return name
     return str((folder or Path()).joinpath(os.path.expanduser(name)).resolve())
@@ -97,7 +107,10 @@ def load(names: Iterable[str], folder: Path | None = None) -> None:
         if name.endswith(".py"):
             _load_file(name, _read(given, name))
         elif os.sep in name:
-            raise SpecError(f"plugin={given}: it is not a Python file. Try: a file that ends in .py, or a module's name")
+            raise SpecError(
+                f"plugin={given}: it is not a Python file. Try: a file that ends in .py, or a "
+                "module's name"
+            )
         else:
             _load_module(name)
 
@@ -116,15 +129,20 @@ def load_plugin(plugin: str | Path) -> None:
 
 
 def load_sent(plugins: Iterable[Plugin]) -> None:
-    """Import another process's plugins that this process does not have; write files that differ here to a temporary folder.
+    """Import another process's plugins that this process does not have; write files that differ
+    here to a temporary folder.
 
     Raises:
-        PluginError: A plugin raised an exception, a module is not installed here, or the process has another version of a file.
+        PluginError: A plugin raised an exception, a module is not installed here, or the process
+            has another version of a file.
     """
     for plugin in plugins:
         known = _loaded.get(plugin.name)
         if known is not None and known.sources[:1] != plugin.sources[:1]:
-            raise PluginError(f"plugin={plugin.name}: this process has loaded another version. Try: the same command again")
+            raise PluginError(
+                f"plugin={plugin.name}: this process has loaded another version. Try: the same "
+                "command again"
+            )
         if known is not None:
             continue
         if not plugin.is_file:
@@ -152,7 +170,8 @@ def load_installed() -> None:
     if _installed_done:
         return
     _installed_done = True
-    from importlib.metadata import entry_points  # takes as long as all earlier imports of this package by a command
+    # takes as long as all earlier imports of this package by a command
+    from importlib.metadata import entry_points
 
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.value):
         package = entry.dist.name if entry.dist is not None else entry.module
@@ -163,7 +182,9 @@ def load_installed() -> None:
         except (Exception, SystemExit) as error:
             _installed_done = False
             advice = f"Try: pip uninstall {package}"
-            raise PluginError(f"plugin of the installed package {package}: {described(error)}. {advice}") from error
+            raise PluginError(
+                f"plugin of the installed package {package}: {described(error)}. {advice}"
+            ) from error
 
 
 @contextlib.contextmanager
@@ -178,7 +199,9 @@ def _importing() -> Iterator[None]:
 
 
 def _aside() -> contextlib.AbstractContextManager[object]:
-    """Send the output of plugins to stderr within the context, because stdout may be a command's JSON."""
+    """Send the output of plugins to stderr within the context, because stdout may be a command's
+    JSON.
+    """
     return contextlib.redirect_stdout(sys.stderr)  # noqa: TID251
 
 
@@ -195,7 +218,10 @@ def _read(given: str, name: str) -> bytes:
             raise OSError(errno.EINVAL, "it is a pipe")
         return Path(name).read_bytes()
     except OSError as error:
-        raise SpecError(f"plugin={given}: it cannot be read ({error.strerror}). Try: dynabro new aggregator NAME") from error
+        raise SpecError(
+            f"plugin={given}: it cannot be read ({error.strerror}). Try: dynabro new "
+            "aggregator NAME"
+        ) from error
 
 
 class _Loader(SourceFileLoader):
@@ -234,10 +260,20 @@ def _load_file(name: str, content: bytes, folder: Path | None = None) -> None:
     places.append(Path(name))
     if path != Path(name):
         places.append(path.parent)
-        linecache.cache[name] = (len(content), None, content.decode(errors="replace").splitlines(keepends=True), name)
+        linecache.cache[name] = (
+            len(content),
+            None,
+            content.decode(errors="replace").splitlines(keepends=True),
+            name,
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    _execute(lambda: loader.exec_module(module), name, f"python {name}", lambda: sys.modules.pop(module_name, None))
+    _execute(
+        lambda: loader.exec_module(module),
+        name,
+        f"python {name}",
+        lambda: sys.modules.pop(module_name, None),
+    )
     _loaded[name] = Plugin(name, ((path.name, content),))
 
 
@@ -252,13 +288,18 @@ def _load_module(name: str) -> None:
     except (Exception, SystemExit) as error:  # from the package around it
         raise PluginError(f"plugin={name}: {described(error)}. Try: python -m {name}") from error
     if not exists:
-        raise SpecError(f"plugin={name}: there is no such module. Try: a file that ends in .py, or pip install of its package")
+        raise SpecError(
+            f"plugin={name}: there is no such module. Try: a file that ends in .py, or pip "
+            "install of its package"
+        )
     _add_place(name)
     _execute(lambda: importlib.import_module(name), name, f"python -m {name}", lambda: None)
     _loaded[name] = Plugin(name)
 
 
-def _execute(action: Callable[[], object], name: str, command: str, undo: Callable[[], object]) -> None:
+def _execute(
+    action: Callable[[], object], name: str, command: str, undo: Callable[[], object]
+) -> None:
     try:
         with _importing():
             action()
@@ -268,7 +309,9 @@ def _execute(action: Callable[[], object], name: str, command: str, undo: Callab
             raise
         text = described(error) if where(error) else f"plugin={name}: {described(error)}"
         taken = isinstance(error, NameTakenError)
-        advice = "another name, or one of the two" if taken else f"{command}, which shows the traceback"
+        advice = (
+            "another name, or one of the two" if taken else f"{command}, which shows the traceback"
+        )
         raise PluginError(f"{text}. Try: {advice}") from error
 
 
@@ -281,7 +324,9 @@ def _add_place(module: str) -> None:
 
 
 def _module_name(path: Path) -> str:
-    """Return the file's name, by which files beside it import it; another name if this name is taken."""
+    """Return the file's name, by which files beside it import it; another name if this name is
+    taken.
+    """
     stem = re.sub(r"\W", "_", path.stem)
     if stem in sys.modules:
         free = _file_of(sys.modules[stem]) == path
@@ -304,7 +349,8 @@ def described(error: BaseException) -> str:
 
 
 def where(error: BaseException) -> str | None:
-    """Return ``FILE, line N`` of the plugin's code that raised an exception; None if no plugin's code did.
+    """Return ``FILE, line N`` of the plugin's code that raised an exception; None if no plugin's
+    code did.
 
     The line is the last such line of the traceback, causes included.
     """
@@ -327,7 +373,8 @@ def guarded(what: str) -> Iterator[None]:
     """Turn an exception that went through a plugin's code, within the context, into a PluginError.
 
     Raises:
-        PluginError: The error with file and line. Errors raised on purpose, and exceptions of other code, are unchanged.
+        PluginError: The error with file and line. Errors raised on purpose, and exceptions of other
+            code, are unchanged.
     """
     try:
         with _aside():
@@ -337,7 +384,9 @@ def guarded(what: str) -> Iterator[None]:
     except Exception as error:
         if where(error) is None:
             raise
-        raise PluginError(f"{what}: {described(error)}. Try: its test, which shows the traceback") from error
+        raise PluginError(
+            f"{what}: {described(error)}. Try: its test, which shows the traceback"
+        ) from error
 
 
 def _is_plugins(file: str) -> bool:

@@ -28,18 +28,21 @@ PREEMPTING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, sig
 
 @dataclass(frozen=True)
 class Options:
-    """Options of making runs. None of these affects results, except threads, device and compile, which may change rounding.
+    """Options of making runs. None of these affects results, except threads, device and compile,
+    which may change rounding.
 
     Attributes:
         executor: The back end that makes the runs, as ``backends`` names it.
         address: The address of a cluster, for a back end that has one.
-        jobs: Runs at a time, one process each; 0 to make them in this process; None for the number of usable cores,
-            or as many as share the GPUs.
+        jobs: Runs at a time, one process each; 0 to make them in this process; None for the number
+            of usable cores, or as many as share the GPUs.
         threads: CPU threads of each process; None to share the cores among the processes.
-        most_threads: True if ``threads`` is a share of the cores; a small model then takes one thread.
-        device: ``cpu``, ``cuda:N``, or ``cuda`` for all GPUs; ``auto`` for all GPUs, or the CPU for small models and on
-            machines without a GPU.
-        jobs_per_gpu: Runs that share a GPU; None to decide by cores, memory and the size of the runs.
+        most_threads: True if ``threads`` is a share of the cores; a small model then takes one
+            thread.
+        device: ``cpu``, ``cuda:N``, or ``cuda`` for all GPUs; ``auto`` for all GPUs, or the CPU for
+            small models and on machines without a GPU.
+        jobs_per_gpu: Runs that share a GPU; None to decide by cores, memory and the size of the
+            runs.
         data_dir: Folder of data sets; None for the usual folder.
         compile: ``auto``, ``on`` or ``off``.
         timeout: Time limit of a run in seconds, without process start-up; None for no limit.
@@ -93,7 +96,8 @@ class Failure:
     Attributes:
         reason: One line.
         details: The text to store.
-        expected: True if it was raised on purpose; such an error before the first event means that the run cannot start here.
+        expected: True if it was raised on purpose; such an error before the first event means that
+            the run cannot start here.
         exit_code: The exit code of a command that makes this run alone.
     """
 
@@ -108,9 +112,10 @@ class Outcome(NamedTuple):
 
     Attributes:
         run: The run.
-        status: ``finished`` or ``diverged``: it ran now and has a result. ``stored``: there was a result before. ``failed``: it
-            failed now, or before without a retry. ``interrupted``: it was stopped, or not started because of ``fail_fast``.
-            ``pruned``: a search has ended it early.
+        status: ``finished`` or ``diverged``: it ran now and has a result. ``stored``: there was a
+            result before. ``failed``: it failed now, or before without a retry. ``interrupted``: it
+            was stopped, or not started because of ``fail_fast``. ``pruned``: a search has ended it
+            early.
         message: The reason of a failure, or None.
         failure: The failure, if it failed now.
     """
@@ -122,7 +127,8 @@ class Outcome(NamedTuple):
 
 
 class Sharing(NamedTuple):
-    """The part of a device that a run takes. Runs on a GPU at the same time have the same value of ``fills``.
+    """The part of a device that a run takes. Runs on a GPU at the same time have the same value of
+    ``fills``.
 
     Attributes:
         gpu: True if such a run computes on a GPU.
@@ -139,9 +145,11 @@ ON_CPU = Sharing(False)
 
 
 class Listener(Protocol):
-    """Receiver of events in the thread of ``make_all``; a slot is a number from 0 below the number of processes.
+    """Receiver of events in the thread of ``make_all``; a slot is a number from 0 below the number
+    of processes.
 
-    Nothing is called any more after a signal, an error, or a failure under ``fail_fast`` has ended everything.
+    Nothing is called any more after a signal, an error, or a failure under ``fail_fast`` has ended
+    everything.
     """
 
     def started(self, slot: int, run: Run) -> None:
@@ -149,15 +157,21 @@ class Listener(Protocol):
         ...
 
     def event(self, slot: int, run: Run, event: Event) -> None:
-        """``event`` of ``run`` has been recorded; the last one, ``Finished`` or ``Diverged``, comes before ``ended``."""
+        """``event`` of ``run`` has been recorded; the last one, ``Finished`` or ``Diverged``, comes
+        before ``ended``.
+        """
         ...
 
     def ended(self, slot: int, outcome: Outcome) -> None:
-        """No more events of the run follow. A run that needs no process, such as a stored one, ends without a start."""
+        """No more events of the run follow. A run that needs no process, such as a stored one, ends
+        without a start.
+        """
         ...
 
     def waiting(self, runs: int) -> None:
-        """Only ``runs`` runs are left, which are in progress in other processes; they are waited for."""
+        """Only ``runs`` runs are left, which are in progress in other processes; they are waited
+        for.
+        """
         ...
 
 
@@ -185,4 +199,6 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, DynabroError):
         return Failure(str(error), str(error), expected=True, exit_code=error.exit_code)
     kind = RunError if plugins.where(error) is None else PluginError
-    return Failure(plugins.described(error), traceback.format_exc(), expected=False, exit_code=kind.exit_code)
+    return Failure(
+        plugins.described(error), traceback.format_exc(), expected=False, exit_code=kind.exit_code
+    )

@@ -1,7 +1,9 @@
-"""Interface of the scheduler to the places where runs are made: worker processes of this machine, or tasks in a cluster.
+"""Interface of the scheduler to the places where runs are made: worker processes of this machine,
+or tasks in a cluster.
 
-A back end has places, numbered from 0. A place holds one process or task, or none. The scheduler sends a run there, and takes
-messages from there until the process or task has ended. A back end knows nothing of the queue, the database and retries.
+A back end has places, numbered from 0. A place holds one process or task, or none. The scheduler
+sends a run there, and takes messages from there until the process or task has ended. A back end
+knows nothing of the queue, the database and retries.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ class Ended:
 
     Attributes:
         how: The end in words, such as ``exited with code 1``.
-        counts: False if its end before a run began says nothing about the next start, for example when a node was lost, or the
-            process ended itself after a run.
+        counts: False if its end before a run began says nothing about the next start, for example
+            when a node was lost, or the process ended itself after a run.
     """
 
     how: str
@@ -59,11 +61,14 @@ class Backend(Protocol):
         ...
 
     def free(self, place: int) -> bool:
-        """Return True if ``start`` may be called: nothing is there, or a process that makes no run."""
+        """Return True if ``start`` may be called: nothing is there, or a process that makes no
+        run.
+        """
         ...
 
     def start(self, place: int) -> bool:
-        """Have a process at a free place; return True if it can be sent a run now, False if the place is not free until then.
+        """Have a process at a free place; return True if it can be sent a run now, False if the
+        place is not free until then.
 
         Raises:
             RunError: The system does not start more processes.
@@ -71,7 +76,9 @@ class Backend(Protocol):
         ...
 
     def send(self, place: int, request: Request) -> None:
-        """Send a run to a place where ``start`` has returned True. A death is reported by ``collect``."""
+        """Send a run to a place where ``start`` has returned True. A death is reported by
+        ``collect``.
+        """
         ...
 
     def answer(self, place: int, ours: bool) -> None:
@@ -83,7 +90,8 @@ class Backend(Protocol):
         ...
 
     def collect(self) -> Iterator[tuple[int, Message | Ended]]:
-        """Yield what has arrived, by place, in order; nothing from a place after ``reap``, even in the same iteration.
+        """Yield what has arrived, by place, in order; nothing from a place after ``reap``, even in
+        the same iteration.
 
         Raises:
             DisconnectedError: The connection to the cluster is lost.
@@ -99,7 +107,9 @@ class Backend(Protocol):
         ...
 
     def reap(self, place: int) -> Iterator[Message]:
-        """Wait for the end of a killed process; yield the messages that had arrived. Then the place is empty."""
+        """Wait for the end of a killed process; yield the messages that had arrived. Then the place
+        is empty.
+        """
         ...
 
     def close(self) -> None:
@@ -115,7 +125,8 @@ class Places(NamedTuple):
         devices: The devices, which the places share in turn. A run for the CPU may be at any place.
         most: Number of places.
         backend: The processes or the cluster; closed by the scheduler.
-        notes: Lines about devices and the number of runs at a time, if these are not the usual ones.
+        notes: Lines about devices and the number of runs at a time, if these are not the usual
+            ones.
         sharing: How a run shares its device.
         mps: Folder of CUDA's multi-process service; None without one.
     """

@@ -1,4 +1,6 @@
-"""Ctrl-C, SIGTERM and the like at points where nothing is half done, and a time limit for the end."""
+"""Ctrl-C, SIGTERM and the like at points where nothing is half done, and a time limit for the
+end.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,21 @@ from dynabro_cli.executors._api import PREEMPTING
 HARD_SECONDS = 4.5
 """Most seconds from a signal to the end of the process: a cluster kills slower processes."""
 ONE_SECONDS = 0.5
-"""Signals within this time count as one: ``timeout`` and clusters signal a process and its group, too."""
+"""Signals within this time count as one: ``timeout`` and clusters signal a process and its group,
+too.
+"""
 SHOW_CURSOR = "\x1b[?25h"
 arrived: list[int] = []
-"""Signals that came without a run in progress: an import or SQLite may drop the exception of the handler."""
-USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(PREEMPTING, signal.SIG_DFL)}
-"""The signals that end a command, and Python's handlers for them. A signal that is ignored, as under ``nohup``, stays so."""
+"""Signals that came without a run in progress: an import or SQLite may drop the exception of the
+handler.
+"""
+USUAL: dict[int, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    **dict.fromkeys(PREEMPTING, signal.SIG_DFL),
+}
+"""The signals that end a command, and Python's handlers for them. A signal that is ignored, as
+under ``nohup``, stays so.
+"""
 
 
 class Interrupted(BaseException):
@@ -31,7 +42,9 @@ class Interrupted(BaseException):
 
 
 def handle_signals() -> None:
-    """Handle the signals that end a command while no run is in progress, unless the program has its own handlers."""
+    """Handle the signals that end a command while no run is in progress, unless the program has its
+    own handlers.
+    """
     for number, usual in USUAL.items():
         if signal.getsignal(number) is usual:
             signal.signal(number, handle_signal)
@@ -58,11 +71,13 @@ def check_arrived() -> None:
 
 
 class Interruptions:
-    """Note the first signal of ``USUAL`` in the context; raise ``Interrupted`` only within ``allowed`` and in ``check``.
+    """Note the first signal of ``USUAL`` in the context; raise ``Interrupted`` only within
+    ``allowed`` and in ``check``.
 
-    So no transaction and no start of a process is interrupted in the middle. A second signal, ``ONE_SECONDS`` later or more,
-    ends the process at once; so does the first one after ``HARD_SECONDS``. Python handles a signal when a call of native code
-    has returned. This changes nothing outside the main thread, where Python handles no signals, or if the program has its own
+    So no transaction and no start of a process is interrupted in the middle. A second signal,
+    ``ONE_SECONDS`` later or more, ends the process at once; so does the first one after
+    ``HARD_SECONDS``. Python handles a signal when a call of native code has returned. This changes
+    nothing outside the main thread, where Python handles no signals, or if the program has its own
     handler.
 
     Attributes:
@@ -84,7 +99,12 @@ class Interruptions:
                     self._before[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._end is not None:
             self._end.cancel()
         for number, handler in self._before.items():
@@ -129,5 +149,8 @@ def _end(number: int) -> None:
     code = InterruptedRunError.exit_code if number == signal.SIGINT else PreemptedError.exit_code
     with contextlib.suppress(OSError):
         cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
-        os.write(2, f"{cursor}dynabro: ended at once; the same command resumes from the last checkpoint\n".encode())
+        os.write(
+            2,
+            f"{cursor}dynabro: ended at once; the same command resumes from the last checkpoint\n".encode(),  # noqa: E501
+        )
     os._exit(code)

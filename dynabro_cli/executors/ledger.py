@@ -21,12 +21,15 @@ from dynabro_cli.store.side_files import SideFiles
 REVISIT_SECONDS = 1.0
 """Pause between two checks of runs that are in progress elsewhere."""
 NO_SERVICE = "none"
-"""A name that does not exist in the folder of CUDA's multi-process service, so that CUDA uses none, whatever runs elsewhere."""
+"""A name that does not exist in the folder of CUDA's multi-process service, so that CUDA uses none,
+whatever runs elsewhere.
+"""
 
 
 @dataclass
 class Job:
-    """A run, its place among all runs, how it shares a device, and the number of processes that died under it.
+    """A run, its place among all runs, how it shares a device, and the number of processes that
+    died under it.
 
     ``alone`` is True for a second attempt on a GPU, without CUDA's multi-process service.
     """
@@ -42,10 +45,11 @@ class Job:
 class Slot:
     """A place for a run in progress.
 
-    ``job`` is set when a run is taken from the queue. Then ``sent``, ``begun`` and ``claimed`` become True in this order, and
-    all become False together (``clear``): at the run's end, at the process's end, and when the run is given up. A run whose
-    process ends goes back to the queue if it is not ``begun``, and is retried, failed or interrupted otherwise. Only a
-    ``claimed`` run has a row that is ours; before that, another process may claim it first.
+    ``job`` is set when a run is taken from the queue. Then ``sent``, ``begun`` and ``claimed``
+    become True in this order, and all become False together (``clear``): at the run's end, at the
+    process's end, and when the run is given up. A run whose process ends goes back to the queue if
+    it is not ``begun``, and is retried, failed or interrupted otherwise. Only a ``claimed`` run has
+    a row that is ours; before that, another process may claim it first.
 
     Attributes:
         number: The place.
@@ -54,7 +58,8 @@ class Slot:
         mps: Folder of CUDA's multi-process service for the device.
         job: The run; None for an empty slot.
         log: The log of the run.
-        sent: True if the place was asked to make the run; ``begun``: it has begun; ``claimed``: the run is ours.
+        sent: True if the place was asked to make the run; ``begun``: it has begun; ``claimed``: the
+            run is ours.
         deadline: The time, by ``time.monotonic``, at which the run has taken too long.
     """
 
@@ -76,7 +81,8 @@ class Slot:
 
     @property
     def mps_of_run(self) -> str | None:
-        """Folder of the service at a place of a GPU, also for a run on the CPU, after which the process may use the GPU.
+        """Folder of the service at a place of a GPU, also for a run on the CPU, after which the
+        process may use the GPU.
 
         A second attempt gets a folder without a service.
         """
@@ -92,8 +98,8 @@ class Slot:
 class Ledger:
     """Runs to make, and their outcomes.
 
-    A run that is in progress elsewhere is checked again when nothing else is left, until it has a result or its process is
-    presumed dead.
+    A run that is in progress elsewhere is checked again when nothing else is left, until it has a
+    result or its process is presumed dead.
 
     Args:
         runs: All runs, with different keys.
@@ -121,7 +127,8 @@ class Ledger:
     ) -> None:
         self._options, self._files, self._listener, self._stored = options, files, listener, stored
         self._sharing = sharing
-        self._queues: dict[Sharing, deque[Job]] = {}  # apart, so that no search passes all runs that a slot cannot take
+        # apart, so that no search passes all runs that a slot cannot take
+        self._queues: dict[Sharing, deque[Job]] = {}
         self._elsewhere: list[Job] = []
         self._look_again = 0.0
         self.outcomes: list[Outcome] = []
@@ -129,7 +136,12 @@ class Ledger:
         self.failed_fast = self.stopping = False
         self.interrupted = 0
 
-    def next(self, slot: Slot, check: Callable[[], None], suits: Callable[[Sharing], bool] = lambda _: True) -> Job | None:
+    def next(
+        self,
+        slot: Slot,
+        check: Callable[[], None],
+        suits: Callable[[Sharing], bool] = lambda _: True,
+    ) -> Job | None:
         """Take the first run that the database still needs; None if no run can be taken now.
 
         Args:
@@ -143,7 +155,11 @@ class Ledger:
             self._look_again = time.monotonic() + REVISIT_SECONDS
         while self._queued or self._fetch():
             check()
-            queues = {sharing: queue for sharing, queue in self._queues.items() if queue and suits(sharing)}
+            queues = {
+                sharing: queue
+                for sharing, queue in self._queues.items()
+                if queue and suits(sharing)
+            }
             if not queues:
                 return None
             # a place of a GPU takes a run for the CPU only if no other run can be there
@@ -164,7 +180,9 @@ class Ledger:
         return None
 
     def more(self) -> Sequence[Run]:
-        """Return further runs, if a place is free and no run is queued. A search chooses them by the results so far."""
+        """Return further runs, if a place is free and no run is queued. A search chooses them by
+        the results so far.
+        """
         return ()
 
     def wanted(self, run: Run) -> bool:
@@ -172,7 +190,9 @@ class Ledger:
         return True
 
     def prunes(self, run: Run, event: Event) -> bool:
-        """Return True if a run ends after this event, stored as ``pruned``, because its result would not matter."""
+        """Return True if a run ends after this event, stored as ``pruned``, because its result
+        would not matter.
+        """
         return False
 
     @property
@@ -184,7 +204,12 @@ class Ledger:
             self._queues.setdefault(job.sharing, deque()).append(job)
 
     def _add(self, runs: Sequence[Run]) -> None:
-        self._queue(*(Job(place, run, self._sharing(run)) for place, run in enumerate(runs, len(self.outcomes))))
+        self._queue(
+            *(
+                Job(place, run, self._sharing(run))
+                for place, run in enumerate(runs, len(self.outcomes))
+            )
+        )
         self.outcomes += [Outcome(run, "interrupted", None) for run in runs]
 
     def _fetch(self) -> bool:
@@ -193,7 +218,8 @@ class Ledger:
         return bool(runs)
 
     def patience(self, others: bool) -> float | None:
-        """Return the seconds until runs in progress elsewhere are checked again; None if there are none.
+        """Return the seconds until runs in progress elsewhere are checked again; None if there are
+        none.
 
         Args:
             others: True if there are runs in progress here.
@@ -205,7 +231,9 @@ class Ledger:
         return max(0.0, self._look_again - time.monotonic())
 
     def _known(self, recorder: Recorder, job: Job) -> tuple[Status, str | None] | None:
-        """Return the outcome of a run that is not to be made, as the database is now; None if it is to be made."""
+        """Return the outcome of a run that is not to be made, as the database is now; None if it is
+        to be made.
+        """
         if job.run.key in self._stored:
             return "stored", None
         end = recorder.ended(job.run.key)
@@ -221,7 +249,9 @@ class Ledger:
             self._listener.started(slot.number, slot.job.run)
 
     def claim(self, slot: Slot, event: Started) -> bool:
-        """Claim the slot's run in the database; if another process was faster, free the slot and return False."""
+        """Claim the slot's run in the database; if another process was faster, free the slot and
+        return False.
+        """
         try:
             self.record(slot, event)
         except (RunHeldError, AlreadyStoredError):
@@ -233,7 +263,8 @@ class Ledger:
         """Store an event of the slot's run, and pass it on; the last event frees the slot.
 
         Raises:
-            RunHeldError: Another process makes the run. LostRunError: Another process has taken over the run.
+            RunHeldError: Another process makes the run. LostRunError: Another process has taken
+                over the run.
             DynabroError: The database cannot be written.
         """
         slot.recorder.record(event)
@@ -250,15 +281,21 @@ class Ledger:
         self._settle(slot, "pruned", None)
 
     def fail(self, slot: Slot, failure: Failure) -> None:
-        """Store that the slot's run failed; if it had not started, with the fields that are known without a simulation."""
+        """Store that the slot's run failed; if it had not started, with the fields that are known
+        without a simulation.
+        """
         if slot.job is None:
             return
         if slot.log is not None:
             slot.log.failed(failure.details)
         try:
             fresh = slot.recorder.run_id is None and not failure.expected
-            if fresh and not slot.recorder.failed_before_going_on(slot.job.run.key, failure.details):
-                slot.recorder.record(_start(slot.job.run, replace(self._options, device=slot.device_of_run)))
+            if fresh and not slot.recorder.failed_before_going_on(
+                slot.job.run.key, failure.details
+            ):
+                slot.recorder.record(
+                    _start(slot.job.run, replace(self._options, device=slot.device_of_run))
+                )
             slot.recorder.failed(failure.details)
         except (RunHeldError, AlreadyStoredError):
             self.postpone(slot)
@@ -277,13 +314,14 @@ class Ledger:
     def retry(self, slot: Slot, why: str, *, died: bool = True) -> bool:
         """Return True if the slot's run may be started again; its rows are then stored.
 
-        A run that used CUDA's multi-process service is first tried without it: an error of one client can end the service, and
-        with it the runs of all clients.
+        A run that used CUDA's multi-process service is first tried without it: an error of one
+        client can end the service, and with it the runs of all clients.
 
         Args:
             slot: The slot.
             why: The reason, as a sentence.
-            died: True if the process died; False for an error of the GPU, which is not retried otherwise.
+            died: True if the process died; False for an error of the GPU, which is not retried
+                otherwise.
         """
         if slot.job is None:
             return False
@@ -295,7 +333,10 @@ class Ledger:
         else:
             return False
         if slot.log is not None:
-            slot.log.write(f"{why}; the run is retried" + (" without CUDA's multi-process service" if alone else ""))
+            slot.log.write(
+                f"{why}; the run is retried"
+                + (" without CUDA's multi-process service" if alone else "")
+            )
         self._keep(slot)
         return True
 
@@ -317,12 +358,21 @@ class Ledger:
         except LostRunError:
             return
 
-    def _settle(self, slot: Slot, status: Status, message: str | None, failure: Failure | None = None) -> None:
+    def _settle(
+        self, slot: Slot, status: Status, message: str | None, failure: Failure | None = None
+    ) -> None:
         if slot.job is not None:
             job, slot.job, slot.log = slot.job, None, None
             self._note(slot.number, job, status, message, failure)
 
-    def _note(self, number: int, job: Job, status: Status, message: str | None, failure: Failure | None = None) -> None:
+    def _note(
+        self,
+        number: int,
+        job: Job,
+        status: Status,
+        message: str | None,
+        failure: Failure | None = None,
+    ) -> None:
         """Note the outcome of a run."""
         outcome = Outcome(job.run, status, message, failure)
         self.outcomes[job.place] = outcome
@@ -331,7 +381,9 @@ class Ledger:
 
 
 def _start(run: Run, options: Options) -> Started:
-    """Return the start event of a run that failed before its own ``Started``; its dimension is 0."""
+    """Return the start event of a run that failed before its own ``Started``; its dimension is
+    0.
+    """
     from dynabro_cli.simulation.setup import versions  # it loads torch
 
     known = {

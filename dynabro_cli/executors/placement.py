@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 LIKE = tuple(name for name, field in fields().items() if field.memory or field.speed)
 """The fields that decide where a run computes, and how much memory it needs."""
 WITH_MPS, WITHOUT_MPS, FILLING = 12, 3, 2
-"""Most runs on a GPU: with CUDA's multi-process service, without it, and of runs that fill a GPU."""
+"""Most runs on a GPU: with CUDA's multi-process service, without it, and of runs that fill a
+GPU.
+"""
 OTHER_CORES = 2
 """Cores for the command and the system; each run on a GPU keeps another core busy."""
 BASE_BYTES = 1e9
@@ -66,13 +68,14 @@ class Placement:
 def place(runs: Sequence[Run], options: Options, mps: Callable[[], str | None]) -> Placement:
     """Choose the places of runs: one per core for runs on the CPU, and several on each GPU.
 
-    If there are runs for both devices, the cores that the GPUs' runs do not keep busy become places for runs on the CPU. Those
-    also take a GPU's place if no run for the GPU needs it.
+    If there are runs for both devices, the cores that the GPUs' runs do not keep busy become places
+    for runs on the CPU. Those also take a GPU's place if no run for the GPU needs it.
 
     Args:
         runs: The runs to make, or some like them.
         options: The options.
-        mps: Returns the folder of CUDA's multi-process service, which it may start; called if several runs share a GPU.
+        mps: Returns the folder of CUDA's multi-process service, which it may start; called if
+            several runs share a GPU.
 
     Raises:
         SpecError: The device does not exist.

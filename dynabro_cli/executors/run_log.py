@@ -32,14 +32,18 @@ class RunLog:
         path: The same, for a process that appends what it prints.
     """
 
-    def __init__(self, path: Path | None, failed: Callable[[OSError], None] = lambda error: None) -> None:
+    def __init__(
+        self, path: Path | None, failed: Callable[[OSError], None] = lambda error: None
+    ) -> None:
         self.path = path
         self._failed = failed
         self._began = time.monotonic()
 
     @classmethod
     def of(cls, files: SideFiles, run_key: str) -> RunLog:
-        """Return the log of a run beside its database; without a file if its folder cannot be created."""
+        """Return the log of a run beside its database; without a file if its folder cannot be
+        created.
+        """
         return cls(files.open_log(run_key), lambda error: files.go_without("logs", error))
 
     def write(self, text: str) -> None:
@@ -49,7 +53,8 @@ class RunLog:
         now = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         lines = f"{now} {text.rstrip()}".replace("\n", "\n    ") + "\n"
         try:
-            with open(open_log(self.path), "ab", buffering=0) as file:  # one write, because others append, too
+            # one write, because others append, too
+            with open(open_log(self.path), "ab", buffering=0) as file:
                 file.write(lines.encode(errors="backslashreplace"))
         except OSError as error:
             self._failed(error)
@@ -59,22 +64,35 @@ class RunLog:
         if isinstance(event, events.Started):
             self._start(event)
         elif isinstance(event, events.Evaluated):
-            known = {"accuracy": event.test_accuracy, "loss": event.test_loss, "train loss": event.train_loss, "gap": event.gap}
+            known = {
+                "accuracy": event.test_accuracy,
+                "loss": event.test_loss,
+                "train loss": event.train_loss,
+                "gap": event.gap,
+            }
             self.write(f"round {event.round}, budget {event.budget}: {_numbers(known)}")
         elif isinstance(event, events.Checkpointed):
             self.write(f"checkpoint after round {event.totals.rounds}, {len(event.data):,} bytes")
         elif isinstance(event, events.Weights):
             self.write(f"model after round {event.round}, {len(event.data):,} bytes")
         elif isinstance(event, events.Diverged | events.Finished):
-            how = "finished" if isinstance(event, events.Finished) else f"diverged in round {event.round}"
+            how = (
+                "finished"
+                if isinstance(event, events.Finished)
+                else f"diverged in round {event.round}"
+            )
             numbers = _numbers({"accuracy": event.accuracy, "loss": event.loss, "gap": event.gap})
-            done = f"{event.totals.rounds} rounds, {event.totals.budget_spent} gradient computations per worker"
+            done = (
+                f"{event.totals.rounds} rounds, {event.totals.budget_spent} gradient "
+                "computations per worker"
+            )
             self.write(f"{how}: {numbers or 'no numbers'}; {done}; {self._seconds():.1f} s")
 
     def interrupted(self) -> None:
         """Write that the run was stopped."""
         self.write(
-            f"interrupted after {self._seconds():.1f} s; the same command resumes from the last checkpoint, if there is one"
+            f"interrupted after {self._seconds():.1f} s; the same command resumes from the "
+            "last checkpoint, if there is one"
         )
 
     def failed(self, details: str) -> None:
@@ -84,7 +102,11 @@ class RunLog:
     def _start(self, event: events.Started) -> None:
         self._began = time.monotonic()
         record, done = event.record, event.resumed
-        how = "started" if done is None else f"resuming after round {done.rounds} with budget {done.budget_spent} spent"
+        how = (
+            "started"
+            if done is None
+            else f"resuming after round {done.rounds} with budget {done.budget_spent} spent"
+        )
         if event.unused is not None:
             self.write(f"{event.unused}; the run starts from the beginning")
         for line in event.notes:
@@ -94,8 +116,14 @@ class RunLog:
         threads = programs.pop("threads", None)
         where = f"on {record['device']} of {record['host']}, stored by process {os.getpid()}"
         self.write(f"run {event.run_key} {where}" + (f", threads {threads}" if threads else ""))
-        self.write(", ".join(f"{name} {record[name]}" for name in SETTINGS if record.get(name) is not None))
-        self.write("; ".join(f"{name} {_text(value)}" for name, value in programs.items() if value is not None))
+        self.write(
+            ", ".join(f"{name} {record[name]}" for name in SETTINGS if record.get(name) is not None)
+        )
+        self.write(
+            "; ".join(
+                f"{name} {_text(value)}" for name, value in programs.items() if value is not None
+            )
+        )
 
     def _seconds(self) -> float:
         """Seconds since the run started or resumed."""

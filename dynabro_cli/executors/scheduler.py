@@ -1,4 +1,6 @@
-"""Assignment of runs to the places of a back end, and handling of messages, deaths, timeouts and signals."""
+"""Assignment of runs to the places of a back end, and handling of messages, deaths, timeouts and
+signals.
+"""
 
 from __future__ import annotations
 
@@ -39,21 +41,31 @@ class Scheduler:
     """
 
     def __init__(
-        self, ledger: Ledger, slots: Sequence[Slot], options: Options, backend: Backend, connection: KeptConnection
+        self,
+        ledger: Ledger,
+        slots: Sequence[Slot],
+        options: Options,
+        backend: Backend,
+        connection: KeptConnection,
     ) -> None:
         self._ledger, self._slots, self._options, self._backend = ledger, slots, options, backend
         self._connection = connection
         self._false_starts = 0
 
     def run(self) -> list[Outcome]:
-        """Take turns until all runs are done, a failure ends it, or a signal arrives; return the outcomes of the runs.
+        """Take turns until all runs are done, a failure ends it, or a signal arrives; return the
+        outcomes of the runs.
 
         Raises:
             InterruptedRunError: Ctrl-C.
             PreemptedError: SIGTERM.
             DynabroError: Another error, after all runs have been left.
         """
-        with contextlib.closing(self._connection), contextlib.closing(self._backend), Interruptions() as interruptions:
+        with (
+            contextlib.closing(self._connection),
+            contextlib.closing(self._backend),
+            Interruptions() as interruptions,
+        ):
             try:
                 while not self._ledger.failed_fast and self._turn(interruptions):
                     pass
@@ -61,7 +73,8 @@ class Scheduler:
             except Interrupted:
                 self._leave(LEAVE_SECONDS)
                 raise interruptions.error(
-                    f"runs stored as interrupted: {self._ledger.interrupted}; the same command resumes from here"
+                    f"runs stored as interrupted: {self._ledger.interrupted}; the same command "
+                    "resumes from here"
                 ) from None
             except BaseException:
                 with contextlib.suppress(Exception):  # the first error is reported
@@ -70,11 +83,14 @@ class Scheduler:
         return self._ledger.outcomes
 
     def _turn(self, interruptions: Interruptions) -> bool:
-        """Start runs, wait, and handle what has arrived; return True if there was anything to wait for."""
+        """Start runs, wait, and handle what has arrived; return True if there was anything to wait
+        for.
+        """
         self._assign(interruptions)
         if not any(map(self._occupied, self._slots)) and self._ledger.patience(True) is None:
             return False
-        self._connection.close()  # an open one would leave SQLite's log beside the database while nothing is written
+        # an open one would leave SQLite's log beside the database while nothing is written
+        self._connection.close()
         with interruptions.allowed():
             self._backend.wait(self._patience())
         self._attend()
@@ -84,7 +100,9 @@ class Scheduler:
         return slot.sent or not self._backend.free(slot.number)
 
     def _assign(self, interruptions: Interruptions) -> None:
-        """Give free slots their next runs, up to the capacity of the back end; end processes for which there is no run."""
+        """Give free slots their next runs, up to the capacity of the back end; end processes for
+        which there is no run.
+        """
         free = [slot for slot in self._slots if not self._occupied(slot)]
         for slot in reversed(free):  # the database may have changed since the run was taken
             self._ledger.give_back(slot)
@@ -104,13 +122,21 @@ class Scheduler:
     def _suits(self, slot: Slot, sharing: Sharing) -> bool:
         """Return True if a run that shares a device in this way can be in a slot now.
 
-        Runs that fill a GPU and others never share a GPU: each small kernel would wait behind kernels that fill it.
+        Runs that fill a GPU and others never share a GPU: each small kernel would wait behind
+        kernels that fill it.
         """
         if not sharing.gpu or slot.device == "cpu":
             return not sharing.gpu
-        others = [one.job.sharing for one in self._slots if one.device == slot.device and one is not slot and one.job]
+        others = [
+            one.job.sharing
+            for one in self._slots
+            if one.device == slot.device and one is not slot and one.job
+        ]
         beside = [other for other in others if other.gpu]
-        return all(other.fills == sharing.fills and len(beside) < other.most for other in [*beside, sharing])
+        return all(
+            other.fills == sharing.fills and len(beside) < other.most
+            for other in [*beside, sharing]
+        )
 
     def _send(self, slot: Slot) -> None:
         if slot.job is None:
@@ -141,7 +167,8 @@ class Scheduler:
         until = [] if first == math.inf else [max(0.0, first - time.monotonic())]
         occupied = [self._occupied(slot) for slot in self._slots]
         if all(occupied):
-            return min(until, default=None)  # no slot is free to take a run that is no longer made elsewhere
+            # no slot is free to take a run that is no longer made elsewhere
+            return min(until, default=None)
         elsewhere = self._ledger.patience(any(occupied))
         return min([*until, *([] if elsewhere is None else [elsewhere])], default=None)
 
@@ -179,7 +206,11 @@ class Scheduler:
         elif isinstance(message, Misplaced):
             self._ledger.give_back(slot)
         elif isinstance(message, Failure):
-            if not self._ledger.stopping and of_gpu(message) and self._ledger.retry(slot, message.reason, died=False):
+            if (
+                not self._ledger.stopping
+                and of_gpu(message)
+                and self._ledger.retry(slot, message.reason, died=False)
+            ):
                 self._discard(slot)
                 slot.clear()
             else:
@@ -208,9 +239,14 @@ class Scheduler:
         elif not slot.begun:
             self._false_starts += end.counts
             if self._false_starts >= FALSE_STARTS:
-                raise RunError(f"{FALSE_STARTS} starts of a {one} in a row failed before a run began; the last {one} {end.how}")
+                raise RunError(
+                    f"{FALSE_STARTS} starts of a {one} in a row failed before a run began; the "
+                    f"last {one} {end.how}"
+                )
         elif not self._ledger.retry(slot, f"its {one} {end.how}"):
-            text = f"its {one} {end.how}" + (f" ({slot.job.crashes + 1} attempts)" if slot.job.crashes else "")
+            text = f"its {one} {end.how}" + (
+                f" ({slot.job.crashes + 1} attempts)" if slot.job.crashes else ""
+            )
             self._ledger.fail(slot, Failure(text, text, expected=False))
         slot.clear()
 
@@ -246,16 +282,21 @@ class Scheduler:
                 self._ledger.postpone(slot)
 
     def _leave(self, seconds: float) -> None:
-        """Let the runs in progress hand over checkpoints, within a time limit; end everything; store the runs in progress."""
-        # a run that is not claimed has no row to keep, and its process could claim one while the others are waited for; so it
-        # is ended first, and no Started is answered any more (stopping); a run that is asked sends a checkpoint, then Left
+        """Let the runs in progress hand over checkpoints, within a time limit; end everything;
+        store the runs in progress.
+        """
+        # a run that is not claimed has no row to keep, and its process could claim one while the
+        # others are waited for; so it is ended first, and no Started is answered any more
+        # (stopping); a run that is asked sends a checkpoint, then Left
         self._ledger.stopping = True
         asked = {slot.number for slot in self._slots if slot.claimed and seconds}
         self._backend.leave(asked)
         self._end([slot for slot in self._slots if slot.number not in asked])
         end = time.monotonic() + seconds
         with contextlib.suppress(DisconnectedError):
-            while any(slot.claimed for slot in self._slots) and (left := end - time.monotonic()) > 0:
+            while (
+                any(slot.claimed for slot in self._slots) and (left := end - time.monotonic()) > 0
+            ):
                 self._connection.close()
                 self._backend.wait(left)
                 self._attend()
@@ -263,7 +304,8 @@ class Scheduler:
 
     def _end(self, slots: Sequence[Slot]) -> None:
         """End the processes or tasks at several places, and store their runs as interrupted."""
-        for slot in slots:  # all are killed before any is waited for: the ends take place at the same time
+        # all are killed before any is waited for: the ends take place at the same time
+        for slot in slots:
             self._backend.kill(slot.number)
         for slot in slots:
             if slot.begun:
@@ -274,5 +316,9 @@ class Scheduler:
 
 
 def of_gpu(failure: Failure) -> bool:
-    """Return True if a run failed by an error of CUDA, which another process on the same service can have caused."""
-    return not failure.expected and any(word in failure.reason for word in ("CUDA", "CUBLAS", "CUDNN", "cuDNN"))
+    """Return True if a run failed by an error of CUDA, which another process on the same service
+    can have caused.
+    """
+    return not failure.expected and any(
+        word in failure.reason for word in ("CUDA", "CUBLAS", "CUDNN", "cuDNN")
+    )

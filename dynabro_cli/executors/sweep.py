@@ -1,4 +1,6 @@
-"""Make runs on the places of a back end: recorders, queue, the sweep's row in ``sweeps``, and heartbeats."""
+"""Make runs on the places of a back end: recorders, queue, the sweep's row in ``sweeps``, and
+heartbeats.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +40,17 @@ def make_all(
     files: SideFiles | None = None,
     save_model: SaveModel | None = None,
 ) -> list[Outcome]:
-    """Make every run, several at a time, and store them; return the outcomes in the order of ``runs``.
+    """Make every run, several at a time, and store them; return the outcomes in the order of
+    ``runs``.
 
-    A run that raises an exception, whose process dies, or that takes too long, is stored as failed, and the others continue. A
-    run with a result in the database is not made again. The database is checked right before a run starts, and again when it
-    is claimed, so that several sweeps can share a database. Runs in progress elsewhere are waited for, and made here if their
-    process is presumed dead. A run resumes from its last checkpoint, if there is one.
+    A run that raises an exception, whose process dies, or that takes too long, is stored as failed,
+    and the others continue. A run with a result in the database is not made again. The database is
+    checked right before a run starts, and again when it is claimed, so that several sweeps can
+    share a database. Runs in progress elsewhere are waited for, and made here if their process is
+    presumed dead. A run resumes from its last checkpoint, if there is one.
 
-    An error raised on purpose before a run's first event, such as missing data, fails the run without storing it, so that the
-    run is made when the data are there.
+    An error raised on purpose before a run's first event, such as missing data, fails the run
+    without storing it, so that the run is made when the data are there.
 
     Args:
         runs: The runs, with different keys.
@@ -58,16 +62,28 @@ def make_all(
         save_model: Writes the models that runs send; None to save none.
 
     Raises:
-        InterruptedRunError: Ctrl-C; runs in progress are stored as interrupted, with a checkpoint if they reached one.
+        InterruptedRunError: Ctrl-C; runs in progress are stored as interrupted, with a checkpoint
+            if they reached one.
         PreemptedError: SIGTERM; likewise.
         RunError: Worker processes die before they can start a run.
         DisconnectedError: The connection to a cluster is lost; stored rows are intact.
         DynabroError: The database cannot be written; stored rows are intact.
     """
     options, files, kept = places.options, files or SideFiles.of(engine.url), KeptConnection(engine)
-    slots = slots_of(kept, places, min(places.most, len(runs)), files, repeat=standing.repeat, save_model=save_model)
-    ledger = Ledger(runs, options, files, listener, standing.stored(run.key for run in runs), places.sharing)
-    with in_progress(kept, ledger.outcomes, [slot.recorder.owner for slot in slots], options, standing):
+    slots = slots_of(
+        kept,
+        places,
+        min(places.most, len(runs)),
+        files,
+        repeat=standing.repeat,
+        save_model=save_model,
+    )
+    ledger = Ledger(
+        runs, options, files, listener, standing.stored(run.key for run in runs), places.sharing
+    )
+    with in_progress(
+        kept, ledger.outcomes, [slot.recorder.owner for slot in slots], options, standing
+    ):
         return Scheduler(ledger, slots, options, places.backend, kept).run()
 
 
@@ -86,7 +102,14 @@ def slots_of(
     return [
         Slot(
             number,
-            Recorder(kept, origin=origin, sweep=options.sweep, repeat=repeat, files=files, save_model=save_model),
+            Recorder(
+                kept,
+                origin=origin,
+                sweep=options.sweep,
+                repeat=repeat,
+                files=files,
+                save_model=save_model,
+            ),
             places.devices[number % len(places.devices)],
             places.mps,
         )
@@ -96,9 +119,14 @@ def slots_of(
 
 @contextlib.contextmanager
 def in_progress(
-    kept: KeptConnection, outcomes: Sequence[Outcome], owners: Sequence[str], options: Options, standing: Standing
+    kept: KeptConnection,
+    outcomes: Sequence[Outcome],
+    owners: Sequence[str],
+    options: Options,
+    standing: Standing,
 ) -> Iterator[None]:
-    """Keep the sweep in progress in the database, within the context; at the end, ``outcomes`` decide its status.
+    """Keep the sweep in progress in the database, within the context; at the end, ``outcomes``
+    decide its status.
 
     Runs without a common name (``options.sweep=None``) do not form a sweep and get no row.
 
@@ -150,13 +178,18 @@ def current_commit() -> str | None:
 
 
 def current_changes() -> bytes:
-    """Return the changes since the commit in the repository around the current folder; empty if there are too many."""
+    """Return the changes since the commit in the repository around the current folder; empty if
+    there are too many.
+    """
     if os.environ.get("DYNABRO_GIT_DIFF", "on") == "off":
         return b""
-    changes = _git("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty")
+    changes = _git(
+        "diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty"
+    )
     if len(changes) > MOST_DIFF:
         warnings.warn(
-            f"the changes in the checkout are not stored: {len(changes):,} bytes, and {MOST_DIFF:,} are the most. "
+            f"the changes in the checkout are not stored: {len(changes):,} bytes, and "
+            f"{MOST_DIFF:,} are the most. "
             "Try: DYNABRO_GIT_DIFF=off, or commit them",
             stacklevel=2,
         )
@@ -167,11 +200,16 @@ def current_changes() -> bytes:
 def _git(*words: str) -> bytes:
     """Return the output of a command of git; empty if it fails.
 
-    The checkout may be a stranger's: programs that its own configuration names (a monitor, hooks, filters) are not run, and
-    nothing is fetched. Programs that the user's configuration names are run.
+    The checkout may be a stranger's: programs that its own configuration names (a monitor, hooks,
+    filters) are not run, and nothing is fetched. Programs that the user's configuration names are
+    run.
     """
     off = ["core.fsmonitor=false", f"core.hooksPath={os.devnull}"]
-    for line in _output("config", "--local", "--includes", "--name-only", "--get-regexp", r"^filter\.").decode().splitlines():
+    for line in (
+        _output("config", "--local", "--includes", "--name-only", "--get-regexp", r"^filter\.")
+        .decode()
+        .splitlines()
+    ):
         off.append(f"{line}={'false' if line.endswith('.required') else ''}")
     return _output(*(word for setting in off for word in ("-c", setting)), *words)
 
@@ -180,7 +218,9 @@ def _output(*words: str) -> bytes:
     """Return what git prints; empty if it fails."""
     settings = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
     try:
-        answer = subprocess.run(["git", *words], capture_output=True, timeout=5, check=False, env=settings)
+        answer = subprocess.run(
+            ["git", *words], capture_output=True, timeout=5, check=False, env=settings
+        )
     except (OSError, subprocess.TimeoutExpired):
         return b""
     return answer.stdout if answer.returncode == 0 else b""

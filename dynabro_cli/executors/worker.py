@@ -1,9 +1,11 @@
-"""The worker's side: a process that makes one run after another, and sends the events of each to its parent.
+"""The worker's side: a process that makes one run after another, and sends the events of each to
+its parent.
 
-A worker sends ``Ready`` once, after all slow imports. Then it answers each ``Request`` with ``Begun``, the run's events, and a
-``Failure`` if these do not end with ``Finished`` or ``Diverged``. After ``Started`` it waits for a bool: True if the parent has
-claimed the run; otherwise it leaves the run and waits for the next request. On ``Stop`` it sends a checkpoint as soon as it
-can, then ``Left``, and ends.
+A worker sends ``Ready`` once, after all slow imports. Then it answers each ``Request`` with
+``Begun``, the run's events, and a ``Failure`` if these do not end with ``Finished`` or
+``Diverged``. After ``Started`` it waits for a bool: True if the parent has claimed the run;
+otherwise it leaves the run and waits for the next request. On ``Stop`` it sends a checkpoint as
+soon as it can, then ``Left``, and ends.
 
 Torch is imported when the worker is under its parent's control, so this module does not import it.
 """
@@ -45,7 +47,9 @@ from dynabro_cli.machine.strangers_files import open_log
 PARENTS_SIGNALS = (signal.SIGINT, *PREEMPTING)
 PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 WATCH_SECONDS = 0.5
-"""Seconds between two looks at the parent, on systems that do not kill a process with its parent."""
+"""Seconds between two looks at the parent, on systems that do not kill a process with its
+parent.
+"""
 
 
 MemoryCheck = Literal["nothing", "gpu", "all"]
@@ -55,10 +59,11 @@ MemoryCheck = Literal["nothing", "gpu", "all"]
 class Request:
     """A run to be made: the fields of its complete spec, its key, and how to make it.
 
-    ``check`` says which memory is compared with the run's needs before it starts: the memory of the GPU, if others have checked
-    the machine's already, or all memory. ``plugins`` are the parent's plugins. ``weights`` says when the
-    run sends its model. With ``most_threads`` a small model takes one thread, not ``threads``. ``mps`` is the folder of CUDA's
-    multi-process service, or a folder without one; None leaves the choice to the environment.
+    ``check`` says which memory is compared with the run's needs before it starts: the memory of the
+    GPU, if others have checked the machine's already, or all memory. ``plugins`` are the parent's
+    plugins. ``weights`` says when the run sends its model. With ``most_threads`` a small model
+    takes one thread, not ``threads``. ``mps`` is the folder of CUDA's multi-process service, or a
+    folder without one; None leaves the choice to the environment.
     """
 
     spec: dict[str, Any]
@@ -99,7 +104,9 @@ class Begun:
 
 @dataclass(frozen=True)
 class Misplaced:
-    """The run was not started, because its process uses another GPU or is no longer usable; the process ends."""
+    """The run was not started, because its process uses another GPU or is no longer usable; the
+    process ends.
+    """
 
 
 Message = Ready | Begun | Left | Misplaced | Event | Failure
@@ -107,11 +114,13 @@ Simulate = Callable[[Request, Callable[[], bool]], Iterator[Event]]
 
 
 def start(worker: str, pipe: str, parent: str) -> None:
-    """Serve until the parent closes the pipe or ends; the arguments are words of the command line of this process.
+    """Serve until the parent closes the pipe or ends; the arguments are words of the command line
+    of this process.
 
-    The parent handles Ctrl-C and the signals of clusters, which are sent to every process. They were blocked when this process
-    was created, so that none arrives before it is ignored here. Only SIGXCPU is passed on: the system sends it to the process
-    that has used up its processor time. Standard output is the parent's, too.
+    The parent handles Ctrl-C and the signals of clusters, which are sent to every process. They
+    were blocked when this process was created, so that none arrives before it is ignored here. Only
+    SIGXCPU is passed on: the system sends it to the process that has used up its processor time.
+    Standard output is the parent's, too.
 
     Args:
         worker: The serving function, as ``module:name``.
@@ -128,7 +137,8 @@ def start(worker: str, pipe: str, parent: str) -> None:
     spin_little()
     faulthandler.enable(2)  # a crash of native code leaves a trace in the run's log
     module, _, name = worker.partition(":")
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent does not need an answer any more
+    # the parent does not need an answer any more
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         getattr(importlib.import_module(module), name)(connection)
 
 
@@ -149,7 +159,8 @@ def _watch_parent(parent: int) -> None:
 
 
 def _pass_on(parent: int, number: int, _frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)  # it comes every second; the parent takes the second one for impatience
+    # it comes every second; the parent takes the second one for impatience
+    signal.signal(number, signal.SIG_IGN)
     os.kill(parent, number)
 
 
@@ -161,11 +172,13 @@ def serve(connection: Connection) -> None:
 
 
 def simulation() -> Simulate:
-    """Import the simulation, and return the function that makes a run, which keeps the data of the last one.
+    """Import the simulation, and return the function that makes a run, which keeps the data of the
+    last one.
 
-    Nothing else that could change numbers is kept from one run to the next. Random draws come from streams of the run's seed;
-    the model's initialisation seeds torch's generator and restores it. Every run sets the number of threads and torch's
-    precision, and makes its models and states. Nobody writes to the data, and ``tidy`` forgets compiled code.
+    Nothing else that could change numbers is kept from one run to the next. Random draws come from
+    streams of the run's seed; the model's initialisation seeds torch's generator and restores it.
+    Every run sets the number of threads and torch's precision, and makes its models and states.
+    Nobody writes to the data, and ``tidy`` forgets compiled code.
     """
     from dynabro_cli.experiment.build import data_directory
     from dynabro_cli.experiment.data import read
@@ -178,10 +191,13 @@ def simulation() -> Simulate:
 
     def simulate(request: Request, wanted: Callable[[], bool]) -> Iterator[Event]:
         load_sent(request.plugins)
-        run = resolve(RunSpec.from_mapping(request.spec)).with_data(data_directory(request.data_dir))
+        run = resolve(RunSpec.from_mapping(request.spec)).with_data(
+            data_directory(request.data_dir)
+        )
         if run.key != request.key:
             raise RunError(
-                "the worker process takes the spec for another run; it has another version of dynabro or a component"
+                "the worker process takes the spec for another run; it has another version of "
+                "dynabro or a component"
             )
         if request.check == "all" or (request.check == "gpu" and request.device != "cpu"):
             device, compiles = device_of(run, request.device), request.compile != "off"
@@ -203,7 +219,9 @@ def simulation() -> Simulate:
 
 
 def answer(connection: Connection, simulate: Simulate) -> None:
-    """Answer every request with the events of ``simulate``, until the pipe is closed, or ``Stop`` arrives."""
+    """Answer every request with the events of ``simulate``, until the pipe is closed, or ``Stop``
+    arrives.
+    """
     connection.send(Ready())
     asked, used = _Asked(connection), False
     while True:
@@ -224,13 +242,20 @@ def answer(connection: Connection, simulate: Simulate) -> None:
                 connection.send(message)
                 if isinstance(message, Started) and connection.recv() is not True:
                     break
-            if asked.stop or spoilt() or (isinstance(message, Failure) and not message.expected and on_gpu()):
-                return  # an error on a GPU can leave the process unable to use it; the parent starts another
+            if (
+                asked.stop
+                or spoilt()
+                or (isinstance(message, Failure) and not message.expected and on_gpu())
+            ):
+                # an error on a GPU can leave the process unable to use it; the parent starts
+                # another
+                return
             tidy()
 
 
 def messages(simulate: Simulate, request: Request, asked: Callable[[], bool]) -> Iterator[Message]:
-    """Yield the messages about a run: ``Begun``, its events, and ``Left`` or ``Failure`` if it ends without a result.
+    """Yield the messages about a run: ``Begun``, its events, and ``Left`` or ``Failure`` if it ends
+    without a result.
 
     Args:
         simulate: Makes the run.
@@ -262,10 +287,13 @@ def messages(simulate: Simulate, request: Request, asked: Callable[[], bool]) ->
 
 
 class _Copies:
-    """Copies of this process that came back from ``os.fork`` of a component. A copy would send the run's events again."""
+    """Copies of this process that came back from ``os.fork`` of a component. A copy would send the
+    run's events again.
+    """
 
     def __init__(self) -> None:
-        self._pid, self._seen = os.getpid(), mmap.mmap(-1, 1)  # a page of memory that all copies share
+        # a page of memory that all copies share
+        self._pid, self._seen = os.getpid(), mmap.mmap(-1, 1)
 
     def end(self) -> None:
         """End this process if it is a copy."""
@@ -277,11 +305,16 @@ class _Copies:
         """End this process if it is a copy; raise RunError if there was one."""
         self.end()
         if self._seen[0]:
-            raise RunError("a component called os.fork, and the copy of the process continued the run. Try: os._exit(0) there")
+            raise RunError(
+                "a component called os.fork, and the copy of the process continued the run. "
+                "Try: os._exit(0) there"
+            )
 
 
 class _Asked:
-    """Return True if the parent has sent ``Stop``; call this during a run, when it sends nothing else."""
+    """Return True if the parent has sent ``Stop``; call this during a run, when it sends nothing
+    else.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -335,13 +368,16 @@ def _printed(number: int) -> io.TextIOWrapper:
 
 
 def tidy() -> None:
-    """Forget the last run: dynamo keeps compiled code by function, and falls back to eager code after some runs."""
+    """Forget the last run: dynamo keeps compiled code by function, and falls back to eager code
+    after some runs.
+    """
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
     gc.collect()
     if on_gpu():
         torch = sys.modules["torch"]
-        torch._C._cuda_clearCublasWorkspaces()  # one for each stream, and each run has captured its graphs on a new one
+        # one for each stream, and each run has captured its graphs on a new one
+        torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()  # others may share the GPU
 
 

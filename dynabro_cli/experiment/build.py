@@ -1,4 +1,6 @@
-"""Build the parts of a run from a complete spec: each part once, then with the values that it needs from the others."""
+"""Build the parts of a run from a complete spec: each part once, then with the values that it needs
+from the others.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from dynabro_cli.errors import Problems, SpecError
 from dynabro_cli.experiment.complete import CompleteSpec, answering_count
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine.cache_folder import cache_folder
-from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, Known, Method, MethodSetting, senders
+from dynabro_cli.methods._api import (
+    GatheringMethod,
+    JudgingMethod,
+    Known,
+    Method,
+    MethodSetting,
+    senders,
+)
 from dynabro_cli.partitions._api import Partition, PartitionSetting, server_samples
 from dynabro_cli.pre_aggregators._chain import build_chain, build_stages
 from dynabro_cli.switching._api import Switching, SwitchingSetting
@@ -30,12 +39,13 @@ class Built(NamedTuple):
     Attributes:
         task: The task.
         method: The method before ``assemble``.
-        aggregator: The rule after its pre-aggregators; ``stages`` has the settings of the pre-aggregators and, last, of the
-            rule.
+        aggregator: The rule after its pre-aggregators; ``stages`` has the settings of the
+            pre-aggregators and, last, of the rule.
         attack: The attack.
         switching: The identity-switching strategy.
         partition: The distribution of the training set.
-        cohort: The same chain, for rounds in which only the method's cohort takes part; None without a cohort.
+        cohort: The same chain, for rounds in which only the method's cohort takes part; None
+            without a cohort.
     """
 
     task: Task
@@ -49,7 +59,9 @@ class Built(NamedTuple):
 
 
 def held_out(share: float, samples: int) -> int:
-    """Return the number of held-out samples: ``share`` of all, rounded; at least one if ``share`` is not 0."""
+    """Return the number of held-out samples: ``share`` of all, rounded; at least one if ``share``
+    is not 0.
+    """
     return max(1, round(share * samples)) if share else 0
 
 
@@ -59,7 +71,9 @@ def workers_samples(spec: CompleteSpec, samples: int) -> int:
 
 
 def samples_each(spec: CompleteSpec, task: Task) -> int | None:
-    """Return the number of training samples of a worker (the average if they differ); None if it is unknown."""
+    """Return the number of training samples of a worker (the average if they differ); None if it is
+    unknown.
+    """
     if task.train_size is None:
         return None
     left = workers_samples(spec, task.train_size)
@@ -74,9 +88,11 @@ def method_setting(spec: CompleteSpec, task: Task) -> MethodSetting:
 
 
 def chain_setting(spec: CompleteSpec, threshold: float | None = None) -> AggregatorSetting:
-    """Return the setting of the aggregation chain: n workers answer, and f <= (n - 1)/2 of them are Byzantine.
+    """Return the setting of the aggregation chain: n workers answer, and f <= (n - 1)/2 of them are
+    Byzantine.
 
-    A round's sample may have more Byzantine workers, up to the declared number, and so a Byzantine majority.
+    A round's sample may have more Byzantine workers, up to the declared number, and so a Byzantine
+    majority.
     """
     count, declared = answering_count(spec.participation, spec.workers), spec.byzantine
     byzantine = declared if count == spec.workers else min(declared, (count - 1) // 2)
@@ -84,7 +100,9 @@ def chain_setting(spec: CompleteSpec, threshold: float | None = None) -> Aggrega
 
 
 def rule_setting(spec: CompleteSpec, method: Method) -> AggregatorSetting:
-    """Return the aggregation chain's setting under a method: of all workers if the method aggregates delayed messages."""
+    """Return the aggregation chain's setting under a method: of all workers if the method
+    aggregates delayed messages.
+    """
     if senders(method).delayed:
         return AggregatorSetting(spec.workers, spec.byzantine, method.threshold, spec.seed)
     return chain_setting(spec, method.threshold)
@@ -120,7 +138,9 @@ def assemble(
 
 
 def at_threshold(aggregator: Aggregator, method: Method) -> Aggregator:
-    """Return the aggregator at the method's threshold, if it needs a threshold and the method sets one."""
+    """Return the aggregator at the method's threshold, if it needs a threshold and the method sets
+    one.
+    """
     if aggregator.at_threshold is None or method.threshold is None:
         return aggregator
     return aggregator.at_threshold(method.threshold)
@@ -145,37 +165,60 @@ def build(
         chain: The pre-aggregators.
 
     Raises:
-        SpecError: The parts do not match each other, the task or the spec; the error lists every problem.
+        SpecError: The parts do not match each other, the task or the spec; the error lists every
+            problem.
     """
     problems = Problems()
     rule, attacker, strategy, data = (
-        cast("Component[Any]", parts[name]) for name in ("aggregator", "attack", "switching", "data")
+        cast("Component[Any]", parts[name])
+        for name in ("aggregator", "attack", "switching", "data")
     )
-    aggregator, stages = problems.attempt(build_stages, rule, chain, rule_setting(spec, method)) or (None, ())
-    fits = aggregator is not None and problems.attempt(assemble, spec, method, aggregator) is not None
+    aggregator, stages = problems.attempt(
+        build_stages, rule, chain, rule_setting(spec, method)
+    ) or (None, ())
+    fits = (
+        aggregator is not None and problems.attempt(assemble, spec, method, aggregator) is not None
+    )
     cohort = problems.attempt(_build_cohort, spec, method, rule, chain) if fits else None
     attack: Attack | None = problems.attempt(attacker.build, attack_setting(spec, method))
     if attack is not None:
-        problems.lines += _attack_conflicts(spec.task, entry, attacker.name, attack, has_labels=task.trains_model)
+        problems.lines += _attack_conflicts(
+            spec.task, entry, attacker.name, attack, has_labels=task.trains_model
+        )
     switching: Switching | None = problems.attempt(strategy.build, switching_setting(spec, method))
     if switching is not None and switching.follow is not None and spec.clock != "round":
         problems.lines.append(
-            f"switching {strategy.name!r} learns once a round, and clock={spec.clock}. Try: --clock round, or leave it out"
+            f"switching {strategy.name!r} learns once a round, and clock={spec.clock}. Try: "
+            "--clock round, or leave it out"
         )
-    if chain_setting(spec).workers < spec.workers and attack is not None and aggregator is not None and fits:
+    if (
+        chain_setting(spec).workers < spec.workers
+        and attack is not None
+        and aggregator is not None
+        and fits
+    ):
         problems.lines += _need_all(spec, method, aggregator, attack)
     if aggregator is not None:
         problems.lines += _needs_server(spec, task, aggregator)
     partition: Partition | None = problems.attempt(data.build, PartitionSetting(spec.workers))
     if parts["model"] is not None and task.shape is not None:
         problems.attempt(_check_model, parts["model"], task.shape)
-    if aggregator is None or attack is None or switching is None or partition is None or problems.lines:
+    if (
+        aggregator is None
+        or attack is None
+        or switching is None
+        or partition is None
+        or problems.lines
+    ):
         raise SpecError(problems.lines)
     return Built(task, method, aggregator, stages, attack, switching, partition, cohort)
 
 
 def _build_cohort(
-    spec: CompleteSpec, method: Method, aggregator: Component[Any], chain: tuple[Component[Any], ...]
+    spec: CompleteSpec,
+    method: Method,
+    aggregator: Component[Any],
+    chain: tuple[Component[Any], ...],
 ) -> Aggregator | None:
     """Build the aggregation chain for C of the m workers, of which floor(C f/m) count as Byzantine.
 
@@ -192,7 +235,9 @@ def _build_cohort(
     try:
         return build_chain(aggregator, chain, setting)
     except SpecError as error:
-        raise SpecError([f"with C={method.cohort} workers a round: {line}" for line in error.problems]) from None
+        raise SpecError(
+            [f"with C={method.cohort} workers a round: {line}" for line in error.problems]
+        ) from None
 
 
 def _need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Attack) -> list[str]:
@@ -208,16 +253,24 @@ def _need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Atta
         (f"aggregator {spec.aggregator!r}", rule.by_number and not workers.delayed),
         (f"attack {spec.attack!r}", attack.by_number),
     ]
-    why = f"needs every worker in every round, and participation={format_value(spec.participation)}. Try: --participation 1"
+    why = (
+        "needs every worker in every round, and "
+        f"participation={format_value(spec.participation)}. Try: --participation 1"
+    )
     return [f"{name} {why}" for name, needs in found if needs]
 
 
 def _needs_server(spec: CompleteSpec, task: Task, rule: Aggregator) -> list[str]:
-    """Return the problem of a rule that needs trusted data if the server has no samples; an objective always has a gradient."""
+    """Return the problem of a rule that needs trusted data if the server has no samples; an
+    objective always has a gradient.
+    """
     if not rule.needs_server or not task.trains_model or server_samples(spec.data):
         return []
     joined = "," if ":" in spec.data else ":"
-    needs = f"aggregator {spec.aggregator!r} needs samples at the server, and data={spec.data} leaves it none"
+    needs = (
+        f"aggregator {spec.aggregator!r} needs samples at the server, and data={spec.data} "
+        "leaves it none"
+    )
     return [f"{needs}. Try: --data {spec.data}{joined}server=100"]
 
 
@@ -230,7 +283,9 @@ def _check_model(model: Component[Any], shape: ImageShape) -> None:
         model.build(shape)
 
 
-def _attack_conflicts(task: str, entry: str | None, name: str, attack: Attack, *, has_labels: bool) -> list[str]:
+def _attack_conflicts(
+    task: str, entry: str | None, name: str, attack: Attack, *, has_labels: bool
+) -> list[str]:
     """Return the problems between an attack, its entry and the task, one line each."""
     found = []
     if entry is not None and entry not in attack.entries:
@@ -240,13 +295,16 @@ def _attack_conflicts(task: str, entry: str | None, name: str, attack: Attack, *
             f"Try: no --attack-entry, or --attack-entry {attack.entries[0]}"
         )
     if attack.labels is not None and not has_labels:
-        found.append(f"attack {name!r} changes labels, and task {task!r} has none. Try: another --attack or --task")
+        found.append(
+            f"attack {name!r} changes labels, and task {task!r} has none. Try: another "
+            "--attack or --task"
+        )
     return found
 
 
 MOST_SAMPLES = 2**62
-"""Largest number of samples of all workers in a run: the column ``samples`` counts to 2^63 - 1, and the last round may exceed
-the budget.
+"""Largest number of samples of all workers in a run: the column ``samples`` counts to 2^63 - 1, and
+the last round may exceed the budget.
 """
 
 
@@ -257,19 +315,27 @@ def conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None) -> li
     if 2 * byzantine >= workers:
         most = (workers - 1) // 2
         found.append(
-            f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f is at most {most}. "
-            f"Try: --byzantine {most} (bernoulli switching may exceed it in a round, by its delta_max)"
+            f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f "
+            f"is at most {most}. "
+            f"Try: --byzantine {most} (bernoulli switching may exceed it in a round, by its "
+            "delta_max)"
         )
     if spec.budget * workers * spec.batch_size > MOST_SAMPLES:
         found.append(
-            f"budget={spec.budget} with workers={workers} and batch_size={spec.batch_size} takes more than {MOST_SAMPLES} "
-            f"samples. Try: --budget {max(1, MOST_SAMPLES // (workers * spec.batch_size))}, or a smaller --batch-size"
+            f"budget={spec.budget} with workers={workers} and batch_size={spec.batch_size} "
+            f"takes more than {MOST_SAMPLES} "
+            f"samples. Try: --budget {max(1, MOST_SAMPLES // (workers * spec.batch_size))}, or "
+            "a smaller --batch-size"
         )
     if spec.lr_drop != "none" and spec.lr_rule == "adagrad-norm":
-        found.append(f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}. Try: --lr-drop none")
+        found.append(
+            f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}. "
+            "Try: --lr-drop none"
+        )
     if spec.precision != "fp32" and not task.trains_model:
         found.append(
-            f"task {spec.task!r} is computed in double precision, and precision={spec.precision}. Try: --precision fp32"
+            f"task {spec.task!r} is computed in double precision, and "
+            f"precision={spec.precision}. Try: --precision fp32"
         )
     return found + _sample_conflicts(spec, task, data)
 
@@ -279,12 +345,21 @@ def _sample_conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | Non
     if not task.trains_model:
         found = []
         if data is not None and data.name != "iid":
-            found.append(f"task {spec.task!r} has no samples to share out, and data={spec.data}. Try: --data iid")
+            found.append(
+                f"task {spec.task!r} has no samples to share out, and data={spec.data}. Try: "
+                "--data iid"
+            )
         elif server_samples(spec.data):
-            found.append(f"task {spec.task!r} has no samples for the server, and data={spec.data}. Try: --data iid")
+            found.append(
+                f"task {spec.task!r} has no samples for the server, and data={spec.data}. Try: "
+                "--data iid"
+            )
         if spec.validation:
             shown = format_value(spec.validation)
-            found.append(f"task {spec.task!r} has no samples to hold out, and validation={shown}. Try: --validation 0")
+            found.append(
+                f"task {spec.task!r} has no samples to hold out, and validation={shown}. Try: "
+                "--validation 0"
+            )
         return found
     if task.train_size is None:
         return []
@@ -294,14 +369,32 @@ def _sample_conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | Non
         rest = f"{rest} and server={server} leave" if rest else f" that server={server} leaves"
     if spec.batch_size > left:
         usual = min(task.defaults.batch_size, left)
-        typed = f"--batch-size {usual}" if usual else "a smaller server=" if server else "a smaller --validation"
-        return [f"batch_size={spec.batch_size} is larger than the {left} training samples of {spec.task!r}{rest}. Try: {typed}"]
+        typed = (
+            f"--batch-size {usual}"
+            if usual
+            else "a smaller server="
+            if server
+            else "a smaller --validation"
+        )
+        return [
+            (
+                f"batch_size={spec.batch_size} is larger than the {left} training samples of "
+                f"{spec.task!r}{rest}. Try: {typed}"
+            )
+        ]
     if data is not None and data.name != "iid" and workers > left:
-        return [f"data={spec.data} cannot share {left} training samples{rest} among workers={workers}. Try: fewer --workers"]
+        return [
+            (
+                f"data={spec.data} cannot share {left} training samples{rest} among "
+                f"workers={workers}. Try: fewer --workers"
+            )
+        ]
     return []
 
 
 def data_directory(given: str | Path | None) -> Path:
-    """Return the absolute folder of data sets: ``given``, or ``DYNABRO_DATA``, or a folder in the cache."""
+    """Return the absolute folder of data sets: ``given``, or ``DYNABRO_DATA``, or a folder in the
+    cache.
+    """
     chosen = given or os.environ.get("DYNABRO_DATA") or cache_folder() / "data"
     return Path(os.path.expanduser(chosen)).absolute()

@@ -16,9 +16,11 @@ from dynabro_cli.streams import Streams
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CompleteSpec(RunSpec):
-    """A RunSpec whose every field has a value; ``model`` is None for tasks without a model. Made by ``resolve``.
+    """A RunSpec whose every field has a value; ``model`` is None for tasks without a model. Made by
+    ``resolve``.
 
-    The fields here may be None in a RunSpec: their defaults follow from the task, or from other fields.
+    The fields here may be None in a RunSpec: their defaults follow from the task, or from other
+    fields.
     """
 
     aggregator: str
@@ -40,32 +42,42 @@ def answering_count(participation: float, workers: int) -> int:
         >>> answering_count(0.28, 25), answering_count(0.5, 17)
         (7, 9)
     """
-    return max(1, math.ceil(participation * workers - 1e-9))  # so that 0.28 x 25 is 7, despite binary fractions
+    # so that 0.28 x 25 is 7, despite binary fractions
+    return max(1, math.ceil(participation * workers - 1e-9))
 
 
 def answering(seed: int, participation: float, workers: int, round_: int) -> np.ndarray[Any, Any]:
-    """Return the n workers that answer in a round, drawn uniformly: their numbers from 0, in ascending order.
+    """Return the n workers that answer in a round, drawn uniformly: their numbers from 0, in
+    ascending order.
 
-    The workers depend only on the seed and the round. They have a separate random stream, so identities and mini-batches do not
-    change.
+    The workers depend only on the seed and the round. They have a separate random stream, so
+    identities and mini-batches do not change.
     """
     count = answering_count(participation, workers)
     if count == workers:
         return np.arange(workers)
-    return np.sort(Streams(seed).generator("participation", round_).choice(workers, count, replace=False))
+    return np.sort(
+        Streams(seed).generator("participation", round_).choice(workers, count, replace=False)
+    )
 
 
 def parse_drops(text: str) -> tuple[tuple[float, float], ...]:
-    """Read ``0.5:0.1,0.8:0.1``, or ``none``, as (fraction of the budget, factor) pairs; raise SpecError for anything else."""
+    """Read ``0.5:0.1,0.8:0.1``, or ``none``, as (fraction of the budget, factor) pairs; raise
+    SpecError for anything else.
+    """
     if text == "none":
         return ()
     try:
-        drops = tuple((float(left), float(right)) for left, right in (part.split(":") for part in text.split(",")))
+        drops = tuple(
+            (float(left), float(right))
+            for left, right in (part.split(":") for part in text.split(","))
+        )
     except ValueError:
         drops = ((-1.0, 0.0),)
     if not all(0 < fraction < 1 and 0 < factor < math.inf for fraction, factor in drops):
         raise SpecError(
-            f"lr_drop={text} is not legal; it must be FRACTION:FACTOR with 0 < FRACTION < 1 and FACTOR > 0, "
+            f"lr_drop={text} is not legal; it must be FRACTION:FACTOR with 0 < FRACTION < 1 "
+            "and FACTOR > 0, "
             "or none. Try: --lr-drop 0.8:0.1"
         )
     return tuple(sorted(drops))
@@ -73,4 +85,7 @@ def parse_drops(text: str) -> tuple[tuple[float, float], ...]:
 
 def format_drops(drops: Sequence[tuple[float, float]]) -> str:
     """Write what ``parse_drops`` reads, in order of the fractions."""
-    return ",".join(f"{format_value(fraction)}:{format_value(factor)}" for fraction, factor in drops) or "none"
+    return (
+        ",".join(f"{format_value(fraction)}:{format_value(factor)}" for fraction, factor in drops)
+        or "none"
+    )

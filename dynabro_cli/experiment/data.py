@@ -1,7 +1,9 @@
-"""Read the data of a task or a model, and find the digest of data that were read before without reading them again.
+"""Read the data of a task or a model, and find the digest of data that were read before without
+reading them again.
 
-A digest is remembered in the user's cache with the state of all files and folders that Python opened while the data were read:
-size, times and inode. So a later command, which need not load torch, knows by a look at these files that the data are the same.
+A digest is remembered in the user's cache with the state of all files and folders that Python
+opened while the data were read: size, times and inode. So a later command, which need not load
+torch, knows by a look at these files that the data are the same.
 """
 
 from __future__ import annotations
@@ -25,28 +27,41 @@ from dynabro_cli.components.digests import of_entry
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.machine.cache_folder import cache_folder, one_at_a_time
 from dynabro_cli.models._api import REGISTRY as MODEL_REGISTRY
-from dynabro_cli.tasks._api import REGISTRY, Images, ImageShape, Objective, Task, TaskSetting, digest_of_all
+from dynabro_cli.tasks._api import (
+    REGISTRY,
+    Images,
+    ImageShape,
+    Objective,
+    Task,
+    TaskSetting,
+    digest_of_all,
+)
 
 READS = ("open", "os.scandir", "os.listdir")
-"""Python's audit events of reading: a file that is added to a folder changes the state of the folder alone."""
+"""Python's audit events of reading: a file that is added to a folder changes the state of the
+folder alone.
+"""
 UNTRACKED = ("/proc/", "/sys/", "/dev/")
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 MODELS = "models/"
 """The beginning of the text of a model, among the texts of tasks."""
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 SETTLED_NS = 2_000_000_000
-"""Age of the last change of a file after which another change cannot have the same time, whatever the file system."""
+"""Age of the last change of a file after which another change cannot have the same time, whatever
+the file system.
+"""
 
 State = tuple[int, int, int, int]
-_opened: dict[str, State] | None = None  # files that were opened since the data began to be read; None if none are being read
+# files that were opened since the data began to be read; None if none are being read
+_opened: dict[str, State] | None = None
 _hooked = False  # an audit hook cannot be removed, so a process adds one at most
 
 
 def read(component: Component[Any], folder: Path, built: Task | None = None) -> Images | Objective:
     """Load a task's data, or its objective, and remember the digest of the data.
 
-    Images that are kept decoded are read from the cache, unless a file of the data has changed. While a process decodes them,
-    other processes that need images wait.
+    Images that are kept decoded are read from the cache, unless a file of the data has changed.
+    While a process decodes them, other processes that need images wait.
 
     Args:
         component: The task.
@@ -61,7 +76,8 @@ def read(component: Component[Any], folder: Path, built: Task | None = None) -> 
             return images
         with noting() as files:
             data = task.load()
-        # without files, a user's task may have read them by native code, which Python does not notice
+        # without files, a user's task may have read them by native code, which Python does not
+        # notice
         seen = component.entry.shipped or _of_user(files)
         if isinstance(data, Images) and task.digest is None and seen and _settled(files):
             _remember(place, {"digest": data.digest, "files": files})
@@ -72,7 +88,9 @@ def read(component: Component[Any], folder: Path, built: Task | None = None) -> 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let other processes wait within the context; without a folder that can be written, they do the same work."""
+    """Let other processes wait within the context; without a folder that can be written, they do
+    the same work.
+    """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -81,9 +99,13 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _cache_file(component: Component[Any], folder: Path) -> Path:
-    """Return the cache's file for the images of a task. Other code replaces it, because it may be large."""
+    """Return the cache's file for the images of a task. Other code replaces it, because it may be
+    large.
+    """
     key = repr((component.text, str(folder.absolute()), os.getcwd()))
-    return cache_folder() / "images" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
+    return (
+        cache_folder() / "images" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
+    )
 
 
 def _write_images(file: Path, images: Images, place: Path) -> None:
@@ -92,14 +114,20 @@ def _write_images(file: Path, images: Images, place: Path) -> None:
     from safetensors.torch import save_file
 
     arrays = {name: array.contiguous() for name, array in vars(images).items() if name in ARRAYS}
-    about = {field.name: getattr(images, field.name) for field in dataclasses.fields(images) if field.name not in ARRAYS}
+    about = {
+        field.name: getattr(images, field.name)
+        for field in dataclasses.fields(images)
+        if field.name not in ARRAYS
+    }
     about |= {"shape": dataclasses.astuple(images.shape), "place": place.name}
     with contextlib.suppress(SafetensorError):  # such as a full disk
         _write(file, lambda path: save_file(arrays, path, {"about": json.dumps(about)}))
 
 
 def _cached_images(file: Path, place: Path) -> Images | None:
-    """Return the images that ``_write_images`` wrote; None if the data have changed since, or the file is damaged."""
+    """Return the images that ``_write_images`` wrote; None if the data have changed since, or the
+    file is damaged.
+    """
     from safetensors import safe_open
 
     known = _recall(place)
@@ -111,15 +139,20 @@ def _cached_images(file: Path, place: Path) -> Images | None:
             arrays = {name: content.get_tensor(name) for name in ARRAYS}
         if about.pop("place") != place.name:
             return None
-        about |= {name: tuple(about[name]) for name in ("mean", "std", "notes")} | {"shape": ImageShape(*about["shape"])}
+        about |= {name: tuple(about[name]) for name in ("mean", "std", "notes")} | {
+            "shape": ImageShape(*about["shape"])
+        }
         images = Images(**arrays, **about)
     except Exception:  # a damaged file can raise nearly anything
         return None
     return images if images.digest == known["digest"] else None
 
 
-def digest_of_files(component: Component[Any], folder: Path, files: dict[str, State]) -> dict[str, str]:
-    """Return the digest of the files that a user's model was built from, by its text, and remember it; empty without files.
+def digest_of_files(
+    component: Component[Any], folder: Path, files: dict[str, State]
+) -> dict[str, str]:
+    """Return the digest of the files that a user's model was built from, by its text, and remember
+    it; empty without files.
 
     Code, and files of installed packages, such as torch's own, are not the user's data.
     """
@@ -128,25 +161,38 @@ def digest_of_files(component: Component[Any], folder: Path, files: dict[str, St
     files = _of_user(files)
     found = _of_files(files)
     if found is not None:  # files that have just changed are looked at again
-        _remember(_place(component, folder), {"digest": found, "files": files if _settled(files) else dict.fromkeys(files, ())})
+        _remember(
+            _place(component, folder),
+            {"digest": found, "files": files if _settled(files) else dict.fromkeys(files, ())},
+        )
     return {} if found is None else {f"{MODELS}{component.text}": found}
 
 
 def _of_user(files: Mapping[str, State]) -> dict[str, State]:
     """Return the files that are neither code nor part of an installed package."""
-    return {path: state for path, state in files.items() if not path.endswith(".py") and not path.startswith(INSTALLED)}
+    return {
+        path: state
+        for path, state in files.items()
+        if not path.endswith(".py") and not path.startswith(INSTALLED)
+    }
 
 
 def _of_files(files: Iterable[str]) -> str | None:
     """Return the digest of the contents of files, in their order; None without files."""
     contents = [Path(path).read_bytes() for path in files if os.path.isfile(path)]
-    return digest_of_all(hashlib.sha256(content).hexdigest() for content in contents) if contents else None
+    return (
+        digest_of_all(hashlib.sha256(content).hexdigest() for content in contents)
+        if contents
+        else None
+    )
 
 
 def at_hand(text: str, folder: Path | None) -> str | None:
-    """Return the digest of the data that a run of a task or model would read now; None if the data cannot be read.
+    """Return the digest of the data that a run of a task or model would read now; None if the data
+    cannot be read.
 
-    Data are read, which loads torch, only if they have not been read here yet, or one of their files has changed.
+    Data are read, which loads torch, only if they have not been read here yet, or one of their
+    files has changed.
 
     Args:
         text: The task, as in the column ``task``, or the model after ``models/``.
@@ -154,9 +200,16 @@ def at_hand(text: str, folder: Path | None) -> str | None:
     """
     folder = data_directory(folder)
     try:
-        if text.startswith(MODELS):  # a model is not built for this: the files that it has read before say enough
+        # a model is not built for this: the files that it has read before say enough
+        if text.startswith(MODELS):
             found = _recall(_place(MODEL_REGISTRY.parse(text.removeprefix(MODELS)), folder))
-            return None if found is None else found["digest"] if _same(found["files"]) else _of_files(found["files"])
+            return (
+                None
+                if found is None
+                else found["digest"]
+                if _same(found["files"])
+                else _of_files(found["files"])
+            )
         component = REGISTRY.parse(text)
         task: Task = component.build(TaskSetting(folder))
         if task.digest is not None or not task.trains_model:
@@ -166,13 +219,16 @@ def at_hand(text: str, folder: Path | None) -> str | None:
             return str(found["digest"])
         data = read(component, folder)
         return data.digest if isinstance(data, Images) else None
-    except Exception:  # a user's task raises anything if its files are missing; a run would report it
+    # a user's task raises anything if its files are missing; a run would report it
+    except Exception:
         return None
 
 
 @contextlib.contextmanager
 def noting() -> Iterator[dict[str, State]]:
-    """Note the state of each file and folder that Python opens for reading within the context, except by imports."""
+    """Note the state of each file and folder that Python opens for reading within the context,
+    except by imports.
+    """
     global _opened, _hooked
     if not _hooked:
         sys.addaudithook(_note)
@@ -190,7 +246,11 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "open" and arguments[2] & os.O_ACCMODE != os.O_RDONLY:
         return
     path = os.path.abspath(os.fspath(arguments[0]))
-    if path in _opened or path.startswith(UNTRACKED) or sys._getframe(1).f_code.co_filename.startswith("<frozen importlib"):
+    if (
+        path in _opened
+        or path.startswith(UNTRACKED)
+        or sys._getframe(1).f_code.co_filename.startswith("<frozen importlib")
+    ):
         return
     state = _state(path)
     if state is not None:
@@ -198,9 +258,11 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _state(path: str) -> State | None:
-    """Return size, times of change and inode of a file or folder; None for anything else, as for a missing file.
+    """Return size, times of change and inode of a file or folder; None for anything else, as for a
+    missing file.
 
-    The time of change (ctime) cannot be set, unlike the time of modification, which copies of files often keep.
+    The time of change (ctime) cannot be set, unlike the time of modification, which copies of files
+    often keep.
     """
     try:
         found = os.stat(path)
@@ -211,7 +273,9 @@ def _state(path: str) -> State | None:
 
 
 def _settled(files: dict[str, State]) -> bool:
-    """Return True if no file has changed while it was read, or so shortly before that a later change could have its time."""
+    """Return True if no file has changed while it was read, or so shortly before that a later
+    change could have its time.
+    """
     newest = max((max(state[1:3]) for state in files.values()), default=0)
     return time.time_ns() - newest > SETTLED_NS and _same(files)
 
@@ -221,8 +285,18 @@ def _same(files: Mapping[str, Iterable[int]]) -> bool:
 
 
 def _place(component: Component[Any], folder: Path) -> Path:
-    """Return the cache's file for a task: other code, another folder or another Python may read other data."""
-    key = repr((component.text, of_entry(component.entry), str(folder.absolute()), os.getcwd(), sys.version))
+    """Return the cache's file for a task: other code, another folder or another Python may read
+    other data.
+    """
+    key = repr(
+        (
+            component.text,
+            of_entry(component.entry),
+            str(folder.absolute()),
+            os.getcwd(),
+            sys.version,
+        )
+    )
     return cache_folder() / "digests" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
@@ -232,7 +306,9 @@ def _remember(place: Path, found: dict[str, Any]) -> None:
 
 
 def _write(place: Path, write: Callable[[Path], object]) -> None:
-    """Write a file of the cache, whole or not at all; without a cache, the data are read more often."""
+    """Write a file of the cache, whole or not at all; without a cache, the data are read more
+    often.
+    """
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=place.parent)

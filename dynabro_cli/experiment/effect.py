@@ -1,7 +1,8 @@
 """The adversary that a run met: what it does, not how its text is written.
 
-A field has no effect on a run if its method and attack say so: for workers without a memory, all entries of an attack are the
-same. ``adversary_of`` is the normal form of these fields; ``aligned`` shows runs beside others that met the same adversary.
+A field has no effect on a run if its method and attack say so: for workers without a memory, all
+entries of an attack are the same. ``adversary_of`` is the normal form of these fields; ``aligned``
+shows runs beside others that met the same adversary.
 """
 
 from __future__ import annotations
@@ -27,10 +28,21 @@ BASE, READING = "base", "reading"
 MET = ("attack", ENTRY, CLOCK, BASE, READING)
 """The names of the values that ``aligned`` gives a run."""
 DEFENDER = (
-    *("method", "aggregator", "pre_aggregators", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "batch_size"),
+    *(
+        "method",
+        "aggregator",
+        "pre_aggregators",
+        "learning_rate",
+        "lr_rule",
+        "lr_drop",
+        "weight_decay",
+        "batch_size",
+    ),
     *("seed", "eval_every"),
 )
-"""Fields that a defender chooses, the seed, and the evaluations: runs that differ in them can meet the same adversary."""
+"""Fields that a defender chooses, the seed, and the evaluations: runs that differ in them can meet
+the same adversary.
+"""
 
 
 class Adversary(NamedTuple):
@@ -42,7 +54,8 @@ class Adversary(NamedTuple):
         clock: The unit of the switching strategy.
         base: The attack's text without the parameters that have an effect only with a memory.
         idle: The attack's parameters that have no effect on the run, with their defaults.
-        entries: The values of ``attack_entry`` that have the effect of the run's; likewise ``clocks``.
+        entries: The values of ``attack_entry`` that have the effect of the run's; likewise
+            ``clocks``.
     """
 
     attack: str
@@ -74,21 +87,27 @@ def adversary_of(run: Fields) -> Adversary:
     """Return the adversary that a run met, from what its method and its attack say of themselves.
 
     Args:
-        run: Columns of the table ``runs``: ``method``, ``attack``, ``attack_entry``, ``clock``, ``workers`` and ``budget``.
+        run: Columns of the table ``runs``: ``method``, ``attack``, ``attack_entry``, ``clock``,
+            ``workers`` and ``budget``.
 
     Returns:
-        The adversary as stored if a component is not known here, such as one of a plugin that is not loaded.
+        The adversary as stored if a component is not known here, such as one of a plugin that is
+        not loaded.
     """
     text, entry, clock = str(run["attack"]), str(run[ENTRY]), str(run[CLOCK])
     try:
-        method = methods.REGISTRY.parse(str(run["method"])).build(MethodSetting(int(run["workers"]), int(run["budget"])))
+        method = methods.REGISTRY.parse(str(run["method"])).build(
+            MethodSetting(int(run["workers"]), int(run["budget"]))
+        )
         component = attacks.REGISTRY.parse(text)
         attack = component.build(AttackSetting(int(run["workers"]), method.beta))
     except DynabroError:
         return Adversary(text, entry, clock, text, (), (entry,), (clock,))
     once = one_tick(method)
     alike = forgets(method) or not attack.acts
-    any_entry = alike and (clock == USUAL_CLOCK or once or (isinstance(method, GatheringMethod) and not method.asks))
+    any_entry = alike and (
+        clock == USUAL_CLOCK or once or (isinstance(method, GatheringMethod) and not method.asks)
+    )
     entries = attack.entries if any_entry else (entry,)
     clocks = fields()[CLOCK].limits["choices"] if once and not method.wants_noise else (clock,)
     names = {info.field: info.default for info in component.entry.infos if info.limits["of_memory"]}
@@ -99,7 +118,11 @@ def adversary_of(run: Fields) -> Adversary:
         entry=entries[0],
         clock=clocks[0],
         base=base,
-        idle=tuple((info.key, info.default) for info in component.entry.infos if idle and info.limits["of_memory"]),
+        idle=tuple(
+            (info.key, info.default)
+            for info in component.entry.infos
+            if idle and info.limits["of_memory"]
+        ),
         entries=entries,
         clocks=clocks,
     )
@@ -107,7 +130,9 @@ def adversary_of(run: Fields) -> Adversary:
 
 def _with(component: Component[Any], values: Mapping[str, Any]) -> str:
     """Return the text of a component with other values of parameters."""
-    return dataclasses.replace(component, parameters=dataclasses.replace(component.parameters, **values)).text
+    return dataclasses.replace(
+        component, parameters=dataclasses.replace(component.parameters, **values)
+    ).text
 
 
 def adversaries(runs: Iterable[Fields]) -> Iterator[Adversary]:
@@ -127,17 +152,27 @@ def effective(spec: Fields, met: Adversary) -> dict[str, Any]:
         spec: The spec as stored, with a mapping for each component.
         met: The run's adversary.
     """
-    known = {name: value for name, value in spec.items() if name not in ADDED_LATER or value != ADDED_LATER[name]}
+    known = {
+        name: value
+        for name, value in spec.items()
+        if name not in ADDED_LATER or value != ADDED_LATER[name]
+    }
     known |= {"attack": {**spec["attack"], **dict(met.idle)}, ENTRY: met.entry, CLOCK: met.clock}
-    return {name: value for name, value in known.items() if name not in ADDED_LATER or value != ADDED_LATER[name]}
+    return {
+        name: value
+        for name, value in known.items()
+        if name not in ADDED_LATER or value != ADDED_LATER[name]
+    }
 
 
-def aligned(runs: Sequence[Fields], stored: Collection[str] = (), also: Sequence[str] = ()) -> list[tuple[int, Fields]]:
+def aligned(
+    runs: Sequence[Fields], stored: Collection[str] = (), also: Sequence[str] = ()
+) -> list[tuple[int, Fields]]:
     """Place each run beside the runs that met the same adversary.
 
-    A run on which a field has no effect gets the field's value in the runs that it can be compared with: runs on the same
-    problem with the same attack. If these met several adversaries, the run is beside each of them. Of runs that only differ in
-    fields without effect, the first counts.
+    A run on which a field has no effect gets the field's value in the runs that it can be compared
+    with: runs on the same problem with the same attack. If these met several adversaries, the run
+    is beside each of them. Of runs that only differ in fields without effect, the first counts.
 
     Args:
         runs: Their fields by name.
@@ -145,12 +180,17 @@ def aligned(runs: Sequence[Fields], stored: Collection[str] = (), also: Sequence
         also: Names of further values in which runs differ.
 
     Returns:
-        For each place in the picture or table: the index of the run, and its values of ``MET``. The reading is empty unless
-        some runs with the same attack met different adversaries.
+        For each place in the picture or table: the index of the run, and its values of ``MET``. The
+        reading is empty unless some runs with the same attack met different adversaries.
     """
     met = list(adversaries(runs))
-    problem = [name for name in fields() if name not in (*DEFENDER, "attack", ENTRY, "switching", CLOCK)]
-    scopes = [(own.base, *(str(run[name]) for name in problem)) for run, own in zip(runs, met, strict=True)]
+    problem = [
+        name for name in fields() if name not in (*DEFENDER, "attack", ENTRY, "switching", CLOCK)
+    ]
+    scopes = [
+        (own.base, *(str(run[name]) for name in problem))
+        for run, own in zip(runs, met, strict=True)
+    ]
     entries: dict[Any, dict[tuple[str, str], str]] = {}
     clocks: dict[Any, dict[str, None]] = {}
     for own, scope in zip(met, scopes, strict=True):
@@ -159,30 +199,49 @@ def aligned(runs: Sequence[Fields], stored: Collection[str] = (), also: Sequence
         if not own.any_clock:
             clocks.setdefault(scope, {})[own.clock] = None
     several = ENTRY not in stored and any(len(own) > 1 for own in entries.values())
-    rest = [name for name in (*fields(), *also) if name not in ("attack", ENTRY, CLOCK, "eval_every")]
+    rest = [
+        name for name in (*fields(), *also) if name not in ("attack", ENTRY, CLOCK, "eval_every")
+    ]
     chosen: dict[tuple[Any, ...], tuple[bool, int, dict[str, Any]]] = {}
     for place, (run, own, scope) in enumerate(zip(runs, met, scopes, strict=True)):
         usual = {(own.attack, run[ENTRY] if ENTRY in stored else own.entry): own.reading}
         readings = entries.get(scope, usual) if own.any_entry and ENTRY not in stored else usual
-        ticks = clocks.get(scope, (own.clock,)) if own.any_clock and CLOCK not in stored else (run[CLOCK],)
+        ticks = (
+            clocks.get(scope, (own.clock,))
+            if own.any_clock and CLOCK not in stored
+            else (run[CLOCK],)
+        )
         for (attack, entry), reading in readings.items():
             for clock in ticks:
                 key = (*(str(run[name]) for name in rest), attack, entry, clock)
                 same = (run["attack"], run[ENTRY], run[CLOCK]) == (attack, entry, clock)
-                shown = dict(zip(MET, (attack, entry, clock, own.base, reading if several else ""), strict=True))
+                shown = dict(
+                    zip(
+                        MET,
+                        (attack, entry, clock, own.base, reading if several else ""),
+                        strict=True,
+                    )
+                )
                 if key not in chosen or (same and not chosen[key][0]):
                     chosen[key] = same, place, shown
-    return [(place, shown) for _, place, shown in sorted(chosen.values(), key=lambda found: found[1])]
+    return [
+        (place, shown) for _, place, shown in sorted(chosen.values(), key=lambda found: found[1])
+    ]
 
 
 def what_differs(specs: Sequence[Fields]) -> tuple[str, Any, Any] | None:
-    """Return the first field in which normal forms differ besides the seed, as ``method`` or ``method.beta``, with two values.
+    """Return the first field in which normal forms differ besides the seed, as ``method`` or
+    ``method.beta``, with two values.
 
     None if they are equal.
     """
     first = specs[0]
     for spec in specs[1:]:
-        for name in (name for name in {**first, **spec} if name != "seed" and first.get(name) != spec.get(name)):
+        for name in (
+            name
+            for name in {**first, **spec}
+            if name != "seed" and first.get(name) != spec.get(name)
+        ):
             a, b = first.get(name), spec.get(name)
             if isinstance(a, dict) and isinstance(b, dict) and a.get("name") == b.get("name"):
                 key = next(key for key in {**a, **b} if a.get(key) != b.get(key))

@@ -10,14 +10,20 @@ from typing import Any
 from dynabro_cli.experiment.spec import fields
 
 KEY_VERSION = 1
-"""Version of the key: it grows when the same spec gives other numbers, so that old results do not count as new ones."""
+"""Version of the key: it grows when the same spec gives other numbers, so that old results do not
+count as new ones.
+"""
 
 ADDED_LATER: dict[str, Any] = {
-    name: {"name": one.before} if one.component else one.before for name, one in fields().items() if one.before is not None
+    name: {"name": one.before} if one.component else one.before
+    for name, one in fields().items()
+    if one.before is not None
 }
-"""Fields that came after the first keys, with the value in the run's mapping that every earlier run has.
+"""Fields that came after the first keys, with the value in the run's mapping that every earlier run
+has.
 
-A field with this value is not part of the key, so that runs stored without the field keep their keys and are found.
+A field with this value is not part of the key, so that runs stored without the field keep their
+keys and are found.
 """
 
 
@@ -27,6 +33,12 @@ def canonical_json(mapping: Mapping[str, Any]) -> str:
 
 
 def run_key(mapping: Mapping[str, Any]) -> str:
-    """Return the SHA-256 (hexadecimal) of the run's mapping, without fields of ``ADDED_LATER`` at their earlier value."""
-    known = {name: value for name, value in mapping.items() if name not in ADDED_LATER or value != ADDED_LATER[name]}
+    """Return the SHA-256 (hexadecimal) of the run's mapping, without fields of ``ADDED_LATER`` at
+    their earlier value.
+    """
+    known = {
+        name: value
+        for name, value in mapping.items()
+        if name not in ADDED_LATER or value != ADDED_LATER[name]
+    }
     return hashlib.sha256(canonical_json({"key_version": KEY_VERSION} | known).encode()).hexdigest()

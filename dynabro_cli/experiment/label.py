@@ -24,12 +24,21 @@ def cell(run: Fields, also: Iterable[str] = ()) -> str:
         run: All its fields by name.
         also: The names of fields to add.
     """
-    words = [run["task"], run["method"], rule_of(run), run["attack"], run["switching"], f"seed {run['seed']}"]
+    words = [
+        run["task"],
+        run["method"],
+        rule_of(run),
+        run["attack"],
+        run["switching"],
+        f"seed {run['seed']}",
+    ]
     return ", ".join(words + [f"{name}={format_value(run[name])}" for name in also])
 
 
 def rule_of(run: Fields) -> str:
-    """Return a run's aggregator with its chain, such as ``nnm+cwtm``; ``store.views.RULE`` is the same in SQL."""
+    """Return a run's aggregator with its chain, such as ``nnm+cwtm``; ``store.views.RULE`` is the
+    same in SQL.
+    """
     chain = "" if run["pre_aggregators"] == "none" else f"{run['pre_aggregators']}+"
     return f"{chain}{run['aggregator']}"
 
@@ -43,8 +52,8 @@ def labels(runs: Sequence[Fields]) -> list[str]:
 def command_of(run: Fields) -> str:
     """Return the ``dynabro run`` command with the same key as a run, except for the seed.
 
-    Options that have the same default for every task are left out. All others are given, so that the command does not depend on
-    a task's defaults.
+    Options that have the same default for every task are left out. All others are given, so that
+    the command does not depend on a task's defaults.
 
     Args:
         run: Its columns, as in the table ``runs``.
@@ -58,8 +67,11 @@ def command_of(run: Fields) -> str:
     return shlex.join(words)
 
 
-def telling_apart(runs: Sequence[Fields], names: Iterable[str] = OTHERS, given: Iterable[str] = CELL) -> list[str]:
-    """Return the fields of ``names`` that distinguish runs with equal values in ``given`` and in the names before them.
+def telling_apart(
+    runs: Sequence[Fields], names: Iterable[str] = OTHERS, given: Iterable[str] = CELL
+) -> list[str]:
+    """Return the fields of ``names`` that distinguish runs with equal values in ``given`` and in
+    the names before them.
 
     Args:
         runs: Their fields by name; a missing field counts as None.
@@ -78,6 +90,8 @@ def telling_apart(runs: Sequence[Fields], names: Iterable[str] = OTHERS, given: 
 
 
 def _numbered(values: Iterable[Hashable]) -> list[int]:
-    """Number values from 0 in the order in which they first occur; equal values have the same number."""
+    """Number values from 0 in the order in which they first occur; equal values have the same
+    number.
+    """
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(value, len(numbers)) for value in values]

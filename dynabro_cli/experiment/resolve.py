@@ -84,7 +84,9 @@ class Run:
             task = self.task.build(TaskSetting(self.data_dir))
             method = self.method.build(method_setting(self.spec, task))
             single = {name: getattr(self, name) for name in SINGLE}
-            self._keep(build(self.spec, self.spec.attack_entry, task, method, single, self.pre_aggregators))
+            self._keep(
+                build(self.spec, self.spec.attack_entry, task, method, single, self.pre_aggregators)
+            )
         return self.built  # type: ignore[return-value]
 
     def _keep(self, built: Built) -> Run:
@@ -108,7 +110,9 @@ class Run:
         return dataclasses.replace(self, data_dir=data_dir)._keep(self.parts._replace(task=task))
 
     def with_seed(self, seed: int) -> Run:
-        """Return the run with another legal seed. No part's legality or canonical text depends on the seed."""
+        """Return the run with another legal seed. No part's legality or canonical text depends on
+        the seed.
+        """
         return dataclasses.replace(self, spec=dataclasses.replace(self.spec, seed=seed))
 
     @property
@@ -128,16 +132,24 @@ class Run:
         kinds = {registry.kind: name for name, registry in REGISTRIES.items()}
         single = (getattr(self, name) for name in SINGLE)
         parts = [part for part in (*single, *self.pre_aggregators) if part is not None]
-        return {f"{kinds[part.entry.kind]}/{part.name}": part.entry for own in parts for part in (own, *own.inner)}
+        return {
+            f"{kinds[part.entry.kind]}/{part.name}": part.entry
+            for own in parts
+            for part in (own, *own.inner)
+        }
 
     def equivalents(self) -> Iterator[Run]:
-        """Yield the other runs that differ from this one in fields without effect: other keys, and the same numbers."""
+        """Yield the other runs that differ from this one in fields without effect: other keys, and
+        the same numbers.
+        """
         met = adversary_of(self.fields)
         infos = [info for info in self.attack.entry.infos if info.key in dict(met.idle)]
         choices = itertools.product(*(info.limits["choices"] or (info.default,) for info in infos))
         attacks = [_changed(self.attack, infos, values) for values in choices]
         for attack, entry, clock in itertools.product(attacks, met.entries, met.clocks):
-            spec = dataclasses.replace(self.spec, attack=attack.text, attack_entry=entry, clock=clock)
+            spec = dataclasses.replace(
+                self.spec, attack=attack.text, attack_entry=entry, clock=clock
+            )
             if spec != self.spec:
                 yield dataclasses.replace(self, spec=spec, attack=attack)
 
@@ -147,7 +159,8 @@ class Run:
         return run_key(self.mapping)
 
     def assemble(self, measured_noise: float | None = None) -> tuple[Method, Aggregator]:
-        """Return the method and the aggregation chain, each with the values that it needs from the other, and V.
+        """Return the method and the aggregation chain, each with the values that it needs from the
+        other, and V.
 
         Raises:
             SpecError: They do not match.
@@ -157,26 +170,36 @@ class Run:
     @property
     def method_setting(self) -> MethodSetting:
         """The first setting of the method."""
-        task = self.task.build(TaskSetting(self.data_dir)) if self.built is None else self.built.task
+        task = (
+            self.task.build(TaskSetting(self.data_dir)) if self.built is None else self.built.task
+        )
         return method_setting(self.spec, task)
 
     def cohort_rule(self, method: Method) -> Aggregator | None:
-        """Return the aggregation chain for rounds in which only the method's cohort takes part; None without a cohort."""
+        """Return the aggregation chain for rounds in which only the method's cohort takes part;
+        None without a cohort.
+        """
         return None if self.parts.cohort is None else at_threshold(self.parts.cohort, method)
 
 
-def _changed(component: Component[Any], infos: Sequence[ParameterInfo], values: Sequence[Any]) -> Component[Any]:
+def _changed(
+    component: Component[Any], infos: Sequence[ParameterInfo], values: Sequence[Any]
+) -> Component[Any]:
     """Return a component with other values of some parameters."""
     given = {info.field: value for info, value in zip(infos, values, strict=True)}
-    return dataclasses.replace(component, parameters=dataclasses.replace(component.parameters, **given))
+    return dataclasses.replace(
+        component, parameters=dataclasses.replace(component.parameters, **given)
+    )
 
 
 def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
-    """Fill in the defaults, write components canonically, build them, and check that the run can start.
+    """Fill in the defaults, write components canonically, build them, and check that the run can
+    start.
 
     Args:
         spec: The run.
-        data_dir: The folder of data sets, which paths in the spec are relative to; ``Path()`` if it is unknown.
+        data_dir: The folder of data sets, which paths in the spec are relative to; ``Path()`` if it
+            is unknown.
 
     Raises:
         SpecError: With every problem of the spec, one line each.
@@ -189,7 +212,9 @@ def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
         if name not in LATE
     }
     chain = problems.attempt(_parse_chain, str(spec.pre_aggregators)) or ()
-    task: Task | None = problems.attempt(parts["task"].build, TaskSetting(data_dir)) if parts["task"] else None
+    task: Task | None = (
+        problems.attempt(parts["task"].build, TaskSetting(data_dir)) if parts["task"] else None
+    )
     parts["model"] = _model(spec, task, problems)
     if spec.lr_drop is not None:
         problems.attempt(parse_drops, str(spec.lr_drop))
@@ -200,7 +225,9 @@ def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
         draft = _complete(spec, task.defaults, rotating=rotating)
         problems.lines += conflicts(draft, task, parts["data"])
         if parts["method"] is not None:
-            planned = dataclasses.replace(method_setting(draft, task), learning_rate=spec.learning_rate)
+            planned = dataclasses.replace(
+                method_setting(draft, task), learning_rate=spec.learning_rate
+            )
             method = problems.attempt(parts["method"].build, planned)
     parts["aggregator"] = _aggregator(spec, method, chain, problems)
     if task is None or draft is None or method is None or problems.lines:
@@ -226,14 +253,23 @@ def _chain_text(chain: tuple[Component[Any], ...]) -> str:
 
 def _model(spec: RunSpec, task: Task | None, problems: Problems) -> Component[Any] | None:
     if task is None:
-        return problems.attempt(REGISTRIES["models"].parse, str(spec.model)) if spec.model is not None else None
+        return (
+            problems.attempt(REGISTRIES["models"].parse, str(spec.model))
+            if spec.model is not None
+            else None
+        )
     if not task.trains_model:
         if spec.model is not None:
-            problems.lines.append(f"task {spec.task!r} has no model, and model={spec.model}. Try: no --model")
+            problems.lines.append(
+                f"task {spec.task!r} has no model, and model={spec.model}. Try: no --model"
+            )
         return None
     text = spec.model or task.defaults.model
     if text is None:
-        problems.lines.append(f"task {spec.task!r} has no default model. Try: --model NAME, one of dynabro list models")
+        problems.lines.append(
+            f"task {spec.task!r} has no default model. Try: --model NAME, one of dynabro list "
+            "models"
+        )
         return None
     return problems.attempt(REGISTRIES["models"].parse, str(text))
 
@@ -241,12 +277,14 @@ def _model(spec: RunSpec, task: Task | None, problems: Problems) -> Component[An
 def _complete(spec: RunSpec, defaults: Defaults, *, rotating: bool) -> CompleteSpec:
     """Set every field that is None to the task's default; f scales with the workers.
 
-    Fields that follow from components (aggregator, attack_entry, learning rate) are set to the values of most runs.
+    Fields that follow from components (aggregator, attack_entry, learning rate) are set to the
+    values of most runs.
 
     Args:
         spec: The run.
         defaults: The defaults of its task.
-        rotating: True if its switching strategy is ``rotating``, whose groups are thirds of the workers.
+        rotating: True if its switching strategy is ``rotating``, whose groups are thirds of the
+            workers.
     """
     workers = spec.workers or defaults.workers
     usual: dict[str, Any] = {
@@ -263,7 +301,9 @@ def _complete(spec: RunSpec, defaults: Defaults, *, rotating: bool) -> CompleteS
         "aggregator": "cwtm",
         "attack_entry": "gradient",
     }
-    filled: dict[str, Any] = usual | {name: value for name, value in vars(spec).items() if value is not None}
+    filled: dict[str, Any] = usual | {
+        name: value for name, value in vars(spec).items() if value is not None
+    }
     numbers: dict[str, Any] = {
         name: float(filled[name]) + 0.0 for name, field in fields().items() if field.type is float
     }  # -0.0 is 0.0
@@ -275,7 +315,8 @@ def _aggregator(
 ) -> Component[Any] | None:
     """Return the given aggregator, or the default one.
 
-    The default is MFM if the method sets its threshold, the mean if the method filters workers itself, and CWTM otherwise.
+    The default is MFM if the method sets its threshold, the mean if the method filters workers
+    itself, and CWTM otherwise.
     """
     if isinstance(draft, JudgingMethod):
         return _mean(spec, chain, problems)
@@ -290,26 +331,36 @@ def _aggregator(
     return component
 
 
-def _mean(spec: RunSpec, chain: tuple[Component[Any], ...], problems: Problems) -> Component[Any] | None:
+def _mean(
+    spec: RunSpec, chain: tuple[Component[Any], ...], problems: Problems
+) -> Component[Any] | None:
     """Return the only legal aggregator of a method that filters workers itself."""
     component = problems.attempt(REGISTRIES["aggregators"].parse, str(spec.aggregator or "mean"))
     if component is not None and component.name != "mean":
         problems.lines.append(
-            f"method {spec.method!r} filters by itself and takes the mean of what is left, and aggregator={component.text}. "
+            f"method {spec.method!r} filters by itself and takes the mean of what is left, and "
+            f"aggregator={component.text}. "
             "Try: no --aggregator, or --aggregator mean"
         )
     if chain:
         problems.lines.append(
-            f"method {spec.method!r} judges each worker's own messages, and pre_aggregators={spec.pre_aggregators}. "
+            f"method {spec.method!r} judges each worker's own messages, and "
+            f"pre_aggregators={spec.pre_aggregators}. "
             "Try: no --pre"
         )
     return component
 
 
 def _canonical(
-    spec: CompleteSpec, built: Built, parts: Components, chain: tuple[Component[Any], ...], data_dir: Path
+    spec: CompleteSpec,
+    built: Built,
+    parts: Components,
+    chain: tuple[Component[Any], ...],
+    data_dir: Path,
 ) -> tuple[Components, tuple[Component[Any], ...]]:
-    """Return the components, with ``auto`` in place of its value in this run: ``cwtm`` for ``cwtm:f=8`` if f is 8."""
+    """Return the components, with ``auto`` in place of its value in this run: ``cwtm`` for
+    ``cwtm:f=8`` if f is 8.
+    """
     *stages, rule = built.stages
     always = built.switching.always if chain_setting(spec).workers == spec.workers else None
     settings = {
@@ -321,5 +372,11 @@ def _canonical(
         "switching": switching_setting(spec, built.method),
         "data": PartitionSetting(spec.workers),
     }
-    shortened = {name: part and part.canonical(settings[name]) for name, part in parts.items() if settings[name] is not None}
-    return parts | shortened, tuple(stage.canonical(setting) for stage, setting in zip(chain, stages, strict=True))
+    shortened = {
+        name: part and part.canonical(settings[name])
+        for name, part in parts.items()
+        if settings[name] is not None
+    }
+    return parts | shortened, tuple(
+        stage.canonical(setting) for stage, setting in zip(chain, stages, strict=True)
+    )

@@ -19,27 +19,35 @@ def identities(run: Mapping[str, Any], ticks: int) -> np.ndarray[Any, Any]:
     """Return the masks of the Byzantine workers at the first ticks of a run: bool, [ticks, m].
 
     Args:
-        run: Columns of the table ``runs``: ``method``, ``switching``, ``clock``, ``workers``, ``byzantine``, ``budget`` and
-            ``seed``.
-        ticks: The number of ticks: rounds, or gradient computations if the run's clock counts these.
+        run: Columns of the table ``runs``: ``method``, ``switching``, ``clock``, ``workers``,
+            ``byzantine``, ``budget`` and ``seed``.
+        ticks: The number of ticks: rounds, or gradient computations if the run's clock counts
+            these.
 
     Raises:
-        SpecError: This version does not have a component, or the seed does not determine the schedule. The schedule is then in
-            the table ``identities``.
+        SpecError: This version does not have a component, or the seed does not determine the
+            schedule. The schedule is then in the table ``identities``.
     """
     workers, byzantine = int(run["workers"]), int(run["byzantine"])
-    method = REGISTRIES["methods"].parse(run["method"]).build(MethodSetting(workers, int(run["budget"])))
+    method = (
+        REGISTRIES["methods"].parse(run["method"]).build(MethodSetting(workers, int(run["budget"])))
+    )
     setting = SwitchingSetting(workers, byzantine, int(run["seed"]), method.beta, method.jmax)
     strategy = REGISTRIES["switching"].parse(run["switching"]).build(setting)
     if strategy.kept:
-        raise SpecError(f"the schedule of switching {run['switching']!r} cannot be drawn again; it is stored with the run")
+        raise SpecError(
+            f"the schedule of switching {run['switching']!r} cannot be drawn again; it is "
+            "stored with the run"
+        )
     mask, within, in_round = strategy.mask, strategy.within, strategy.in_round
     places = itertools.islice(_places(method, run), ticks)
     if within is not None and run["clock"] != "round":
         return _stacked([within(*place).numpy() for place in places], workers)
     if in_round is not None:
         levels = [cost.bit_length() - 1 for _, _, cost in places]
-        return _stacked([in_round(tick, level).numpy() for tick, level in enumerate(levels)], workers)
+        return _stacked(
+            [in_round(tick, level).numpy() for tick, level in enumerate(levels)], workers
+        )
     return _stacked([mask(tick).numpy() for tick in range(ticks)], workers)
 
 
@@ -48,7 +56,8 @@ def _stacked(masks: list[np.ndarray[Any, Any]], workers: int) -> np.ndarray[Any,
 
 
 def _places(method: Method, run: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
-    """Return the place of each tick of a run: its round, the computation within it, and the round's number of computations.
+    """Return the place of each tick of a run: its round, the computation within it, and the round's
+    number of computations.
 
     A round of 2^J computations has the level J, and a round of one computation has no correction.
     """

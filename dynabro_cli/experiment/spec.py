@@ -1,7 +1,9 @@
-"""The table of a run's fields, and RunSpec, which has all of them: everything that determines a run's numbers.
+"""The table of a run's fields, and RunSpec, which has all of them: everything that determines a
+run's numbers.
 
-A new field is one row here, with the value ``before`` that all stored runs had. This table is read by the command line, the
-columns of ``runs``, the checks of stored runs, ``status``, logs, labels, legends, ``select`` and forecasts.
+A new field is one row here, with the value ``before`` that all stored runs had. This table is read
+by the command line, the columns of ``runs``, the checks of stored runs, ``status``, logs, labels,
+legends, ``select`` and forecasts.
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dynabro_cli.components import PLUS, ParameterInfo, format_value, parameter, parameter_infos, plain, split_text
+from dynabro_cli.components import (
+    PLUS,
+    ParameterInfo,
+    format_value,
+    parameter,
+    parameter_infos,
+    plain,
+    split_text,
+)
 from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.limits import LARGEST, LARGEST_BUDGET, MOST_WORKERS
 
@@ -33,20 +43,30 @@ def row(
     """Declare a field of a run.
 
     Args:
-        default: Its default; None stands for the task's default, or a value that follows from other fields.
+        default: Its default; None stands for the task's default, or a value that follows from other
+            fields.
         help: Its meaning on the command line.
         column: Its meaning in the table ``runs``.
-        component: The registry of the components that it names, such as ``tasks``; None for a number, a choice or a text.
+        component: The registry of the components that it names, such as ``tasks``; None for a
+            number, a choice or a text.
         option: Its command-line option, by default its name.
-        metavar: The placeholder of the value in the command's help; a choice shows its values there.
-        before: Its value in all runs that were stored before the field existed; None for a field of the first version.
+        metavar: The placeholder of the value in the command's help; a choice shows its values
+            there.
+        before: Its value in all runs that were stored before the field existed; None for a field of
+            the first version.
         speed: True if the time of a gradient computation depends on it.
         memory: True if the memory of a run depends on it.
         result: True if a run's result depends on it, so that plots distinguish runs by it.
         limits: Its legal range, like the arguments of ``components.parameter``.
     """
     declared = parameter(default, help=help, **limits)
-    about = {"column": column, "component": component, "short": option, "value": metavar, "before": before}
+    about = {
+        "column": column,
+        "component": component,
+        "short": option,
+        "value": metavar,
+        "before": before,
+    }
     about |= {"speed": speed, "memory": memory, "result": result}
     return dataclasses.field(default=default, metadata={**declared.metadata, "row": about})
 
@@ -77,12 +97,13 @@ class Field(ParameterInfo):
 
 @dataclasses.dataclass(frozen=True)
 class RunSpec:
-    """The description of one run. Components are written ``name:key=value,key=value``; None stands for the task's default.
+    """The description of one run. Components are written ``name:key=value,key=value``; None stands
+    for the task's default.
 
     Example:
         >>> RunSpec(task="digits", method="momentum:beta=0.99", switching="periodic:K=20", seed=1).seed
         1
-    """
+    """  # noqa: E501
 
     task: str = row(
         "digits",
@@ -98,7 +119,9 @@ class RunSpec:
         help="network; auto: the task's",
         column="network; NULL for an objective such as `quadratic`",
     )
-    method: str = row("dynabro", component="methods", help="training method", column="training method")
+    method: str = row(
+        "dynabro", component="methods", help="training method", column="training method"
+    )
     aggregator: str | None = row(
         None,
         component="aggregators",
@@ -112,17 +135,26 @@ class RunSpec:
         help="chain before the rule, joined by +, such as nnm; none: no chain",
         column="rules before the aggregator, joined by `+`; `none` if there are none",
     )
-    attack: str = row("sf", component="attacks", help="what Byzantine workers send", column="attack of the Byzantine workers")
+    attack: str = row(
+        "sf",
+        component="attacks",
+        help="what Byzantine workers send",
+        column="attack of the Byzantine workers",
+    )
     attack_entry: str | None = row(
         None,
         choices=("gradient", "message", "state", "data"),
         memory=False,
-        help="where the attack acts: before momentum, on what is sent, on what is sent and kept, or on the data; "
+        help="where the attack acts: before momentum, on what is sent, on what is sent and "
+        "kept, or on the data; "
         "auto: data for attacks on data such as label-flip, else gradient",
         column="where the attack acts: `gradient`, `message`, `state` or `data`",
     )
     switching: str = row(
-        "periodic:K=10", component="switching", help="identity-switching strategy", column="which workers are Byzantine when"
+        "periodic:K=10",
+        component="switching",
+        help="identity-switching strategy",
+        column="which workers are Byzantine when",
     )
     clock: str = row(
         "round",
@@ -184,7 +216,8 @@ class RunSpec:
         None,
         metavar="FRACTION:FACTOR",
         memory=False,
-        help="FRACTION:FACTOR, comma-separated: at this fraction of the budget, multiply by it; none: never",
+        help="FRACTION:FACTOR, comma-separated: at this fraction of the budget, multiply by "
+        "it; none: never",
         column="drops of the learning rate, as `0.8:0.1`; `none` if there are none",
     )
     weight_decay: float | None = row(
@@ -220,7 +253,8 @@ class RunSpec:
         before="fp32",
         speed=True,
         memory=False,
-        help="what gradients are computed in: single precision, its products in TensorFloat-32 (GPUs), or bfloat16",
+        help="what gradients are computed in: single precision, its products in TensorFloat-32 "
+        "(GPUs), or bfloat16",
         column="precision of the gradients: `fp32`, `tf32` or `bf16`",
     )
     participation: float = row(
@@ -259,12 +293,16 @@ class RunSpec:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunSpec:
-        """Build a spec from ``values`` by full or short names; raise a SpecError that lists every unknown field."""
+        """Build a spec from ``values`` by full or short names; raise a SpecError that lists every
+        unknown field.
+        """
         return cls(**values)
 
     @classmethod
     def from_text(cls, values: Mapping[str, str]) -> RunSpec:
-        """Build a spec from typed texts; a text that should be a number but is not one is kept for ``problems``."""
+        """Build a spec from typed texts; a text that should be a number but is not one is kept for
+        ``problems``.
+        """
         typed: dict[str, Any] = {}
         for name, text in canonical(values).items():
             try:
@@ -281,18 +319,25 @@ class RunSpec:
             if value is None and info.optional:
                 continue
             try:
-                if isinstance(value, bool) or not isinstance(value, (int, float) if info.type is float else info.type):
+                if isinstance(value, bool) or not isinstance(
+                    value, (int, float) if info.type is float else info.type
+                ):
                     raise ValueError(value)
                 info.check(value)
             except ValueError:
-                found.append(f"{name}={format_value(value)} is not legal. Try: {option(name)} with {info.legal}")
+                found.append(
+                    f"{name}={format_value(value)} is not legal. Try: {option(name)} with "
+                    f"{info.legal}"
+                )
         return found
 
 
 @functools.cache
 def fields() -> Mapping[str, Field]:
     """Return the table: the fields of RunSpec by name, in their order."""
-    return {info.field: Field(**vars(info), **info.limits["row"]) for info in parameter_infos(RunSpec)}
+    return {
+        info.field: Field(**vars(info), **info.limits["row"]) for info in parameter_infos(RunSpec)
+    }
 
 
 def option(field: str) -> str:
@@ -312,7 +357,8 @@ def full_name(name: str) -> str:
 
 
 def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by the full names of their fields; ``aggregator: nnm+cwtm`` becomes a chain and a rule.
+    """Return values by the full names of their fields; ``aggregator: nnm+cwtm`` becomes a chain and
+    a rule.
 
     Raises:
         SpecError: A field has two values.
@@ -320,24 +366,32 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in values.items():
         if full_name(name) in found:
-            raise SpecError(f"{name}={value}: {full_name(name)} is given twice, by two names. Try: one of them")
+            raise SpecError(
+                f"{name}={value}: {full_name(name)} is given twice, by two names. Try: one of them"
+            )
         found[full_name(name)] = value
     rule = found.get("aggregator")
     if isinstance(rule, str) and len(parts := split_text(rule, PLUS)) > 1:
         if found.get(CHAIN) not in (None, "none", "+".join(parts[:-1])):
-            raise SpecError(f"aggregator={rule}: it has pre-aggregators, and so has {CHAIN}={found[CHAIN]}. Try: one of them")
+            raise SpecError(
+                f"aggregator={rule}: it has pre-aggregators, and so has "
+                f"{CHAIN}={found[CHAIN]}. Try: one of them"
+            )
         found |= {CHAIN: "+".join(parts[:-1]), "aggregator": parts[-1]}
     return found
 
 
 def _by_any_name(make: Callable[..., None]) -> Callable[..., None]:
-    """Return an initializer of RunSpec that also takes short names and NumPy's numbers, and reports every unknown name."""
+    """Return an initializer of RunSpec that also takes short names and NumPy's numbers, and reports
+    every unknown name.
+    """
 
     @functools.wraps(make)
     def initialize(self: RunSpec, *places: Any, **values: Any) -> None:
         values, legal = canonical(values), fields()
         problems = [
-            f"unknown field {name!r}{did_you_mean(str(name), [*legal, *SHORT])}; legal: {', '.join(legal)}"
+            f"unknown field {name!r}{did_you_mean(str(name), [*legal, *SHORT])}; legal: "
+            f"{', '.join(legal)}"
             for name in values
             if name not in legal
         ]
@@ -349,5 +403,7 @@ def _by_any_name(make: Callable[..., None]) -> Callable[..., None]:
 
 
 RunSpec.__init__ = _by_any_name(RunSpec.__init__)  # type: ignore[method-assign]
-COMPONENTS: Mapping[str, str] = {name: one.component for name, one in fields().items() if one.component is not None}
+COMPONENTS: Mapping[str, str] = {
+    name: one.component for name, one in fields().items() if one.component is not None
+}
 """The registry of each field that names components."""

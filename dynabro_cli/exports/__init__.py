@@ -1,4 +1,6 @@
-"""Stored runs as files of other tools. Each tool has a module here, whose ``write`` uses the tool's own writer."""
+"""Stored runs as files of other tools. Each tool has a module here, whose ``write`` uses the tool's
+own writer.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from dynabro_cli.store.read.queries import of_sweeps, query
 
 TARGETS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb-offline": "wandb"}
 """Tools, and the package that each tool needs; the module here has the package's name."""
-CURVES = ("test_accuracy", "test_loss", "train_loss", "gap", "validation_accuracy", "validation_loss")
+CURVES = (
+    "test_accuracy",
+    "test_loss",
+    "train_loss",
+    "gap",
+    "validation_accuracy",
+    "validation_loss",
+)
 FINAL = ("final_accuracy", "final_loss", "final_gap")
 KEY_DIGITS = 10
 
@@ -29,7 +38,8 @@ class Exported(NamedTuple):
     Attributes:
         name: Its id and the beginning of its key.
         group: Its sweep; ``runs`` without a sweep.
-        fields: Its fields that have a value, ``rule``, and all parameters of its components, such as ``method.beta``.
+        fields: Its fields that have a value, ``rule``, and all parameters of its components, such
+            as ``method.beta``.
         tags: Tags.
         note: The note, or an empty text.
         started: Start time, in seconds since 1970.
@@ -62,16 +72,22 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
     try:
         importlib.import_module(package)
     except ImportError as error:
-        raise SpecError(f"to={to}: it needs the package {package} ({error}). Try: pip install {package}") from error
+        raise SpecError(
+            f"to={to}: it needs the package {package} ({error}). Try: pip install {package}"
+        ) from error
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CannotWriteError(f"{out} exists, and is not an empty folder. Try: another --out")
     found = list(_runs(db, where, sweeps))
     if not found:
-        raise NotFoundError("no such run has a result. Try: dynabro runs, which lists the stored runs")
+        raise NotFoundError(
+            "no such run has a result. Try: dynabro runs, which lists the stored runs"
+        )
     try:
         importlib.import_module(f"dynabro_cli.exports.{package}").write(found, out)
     except OSError as error:
-        raise CannotWriteError(f"{out} cannot be written ({error.strerror or error}). Try: another --out") from error
+        raise CannotWriteError(
+            f"{out} cannot be written ({error.strerror or error}). Try: another --out"
+        ) from error
     return len(found)
 
 
@@ -81,24 +97,43 @@ def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[
     engine = open_read_only(db)
     condition = of_sweeps(engine, f"{RESULTS} AND ({where})" if where else RESULTS, sweeps)
     runs, evaluations = load(db, condition)
-    chosen = f"SELECT run_id, round, name, value FROM metrics WHERE run_id IN (SELECT id FROM runs WHERE {condition})"
+    chosen = (
+        "SELECT run_id, round, name, value FROM metrics WHERE run_id IN (SELECT id FROM "
+        f"runs WHERE {condition})"
+    )
     own: dict[tuple[int, int], dict[str, float]] = {}
     for run_id, round_, name, value in query(engine, chosen).rows:
         own.setdefault((run_id, round_), {})[name] = value
     points = dict(list(evaluations.groupby("run_id")))
     for found in runs.to_dict("records"):
-        row = {str(name): value for name, value in found.items() if value is not None and value == value}
+        row = {
+            str(name): value
+            for name, value in found.items()
+            if value is not None and value == value
+        }
         curve = [
-            (int(one["budget"]), _finite({name: one[name] for name in CURVES} | own.get((row["id"], one["round"]), {})))
+            (
+                int(one["budget"]),
+                _finite(
+                    {name: one[name] for name in CURVES} | own.get((row["id"], one["round"]), {})
+                ),
+            )
             for one in points.get(row["id"], evaluations[:0]).to_dict("records")
         ]
         name, group = f"{row['id']}-{row['run_key'][:KEY_DIGITS]}", row.get("sweep", "runs")
         if not all(SWEEP_NAME.fullmatch(text) for text in (name, group)):  # they become folders
-            raise DatabaseError(f"run {row['id']}: its sweep {group!r}, or its key, is not a name of a folder. Try: --where")
+            raise DatabaseError(
+                f"run {row['id']}: its sweep {group!r}, or its key, is not a name of a folder. "
+                "Try: --where"
+            )
         yield Exported(
             name,
             group,
-            {name: value for name, value in row.items() if name in (*fields(), "rule") or "." in name},
+            {
+                name: value
+                for name, value in row.items()
+                if name in (*fields(), "rule") or "." in name
+            },
             read_tags(row.get("tags")),
             row.get("note", ""),
             row["started_at"].timestamp(),
@@ -109,4 +144,8 @@ def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[
 
 
 def _finite(values: dict[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in values.items() if value is not None and math.isfinite(value)}
+    return {
+        name: float(value)
+        for name, value in values.items()
+        if value is not None and math.isfinite(value)
+    }

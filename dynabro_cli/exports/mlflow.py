@@ -27,7 +27,11 @@ def write(runs: Sequence[Exported], out: Path) -> None:
         tags = {"mlflow.note.content": run.note} | dict.fromkeys(run.tags, "true")
         made = client.create_run(experiments[run.group], began, tags, run.name).info.run_id
         parameters = [Param(name, str(value)) for name, value in run.fields.items()]
-        numbers = [Metric(name, value, ended, budget) for budget, point in run.points for name, value in point.items()]
+        numbers = [
+            Metric(name, value, ended, budget)
+            for budget, point in run.points
+            for name, value in point.items()
+        ]
         numbers += [Metric(name, value, ended, 0) for name, value in run.final.items()]
         for start in range(0, len(parameters), AT_ONCE):
             client.log_batch(made, params=parameters[start : start + AT_ONCE])

@@ -18,7 +18,8 @@ def write(runs: Sequence[Exported], out: Path) -> None:
                 for name, value in numbers.items():
                     writer.add_scalar(name, value, budget)
             values = {
-                name: value if isinstance(value, int | float | bool) else str(value) for name, value in run.fields.items()
+                name: value if isinstance(value, int | float | bool) else str(value)
+                for name, value in run.fields.items()
             }
             writer.add_hparams(values, run.final, run_name=".")
             if run.tags or run.note:

@@ -9,7 +9,9 @@ from dynabro_cli.exports import Exported
 
 
 def write(runs: Sequence[Exported], out: Path) -> None:
-    """Write ``OUT/wandb/offline-run-...``; the step is the budget spent, and the group is the sweep."""
+    """Write ``OUT/wandb/offline-run-...``; the step is the budget spent, and the group is the
+    sweep.
+    """
     import wandb
 
     out.mkdir(parents=True, exist_ok=True)

@@ -2,4 +2,5 @@
 
 import logging
 
-logging.getLogger("matplotlib").setLevel(logging.ERROR)  # without a home it warns of its temporary cache
+# without a home it warns of its temporary cache
+logging.getLogger("matplotlib").setLevel(logging.ERROR)

@@ -1,9 +1,9 @@
 """The contract of figures, and their registry.
 
-A figure of a grid is a function ``(Results) -> Drawn``, registered with the sweep whose runs it shows. A plot of any runs is
-a function ``(Results, Choice) -> Drawn``, registered with the defaults of its options. A figure of another
-table is a function ``(Engine, condition) -> Drawn``. Each returns the picture with the table of all numbers in it: only numbers
-of the table are plotted.
+A figure of a grid is a function ``(Results) -> Drawn``, registered with the sweep whose runs it
+shows. A plot of any runs is a function ``(Results, Choice) -> Drawn``, registered with the defaults
+of its options. A figure of another table is a function ``(Engine, condition) -> Drawn``. Each
+returns the picture with the table of all numbers in it: only numbers of the table are plotted.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 
 class Drawn(NamedTuple):
-    """A picture, the plotted numbers, and, for ``--format tex,html``, the same as a table of texts, or None.
+    """A picture, the plotted numbers, and, for ``--format tex,html``, the same as a table of texts,
+    or None.
 
-    ``bold`` has the places of the table's cells that are the best, [row, column]; ``notes`` are written below the table.
+    ``bold`` has the places of the table's cells that are the best, [row, column]; ``notes`` are
+    written below the table.
     """
 
     figure: Figure
@@ -49,7 +51,8 @@ class Grid:
 
     Attributes:
         sweep: The name of a sweep that comes with the program.
-        variants: Replacements, if the database has no run of the sweep itself: the first variant with any run is drawn.
+        variants: Replacements, if the database has no run of the sweep itself: the first variant
+            with any run is drawn.
         only: Fields with their values, if the figure shows only a part of the sweep's runs.
     """
 
@@ -97,7 +100,9 @@ class Choice:
         names = {value: (shown or {}).get(value, str(value)) for value in values}
         for value, name in names.items():
             self.met.update(dict.fromkeys((str(value), name)))
-        return sorted(values, key=lambda value: places.get(str(value), places.get(names[value], len(places))))
+        return sorted(
+            values, key=lambda value: places.get(str(value), places.get(names[value], len(places)))
+        )
 
     def colour(self, value: object, shown: str) -> str | None:
         """Return the user's colour of a value, if there is one."""
@@ -106,24 +111,40 @@ class Choice:
 
     def check(self) -> None:
         """Raise SpecError if an option names a value that the picture does not have."""
-        for option, names in (("label", dict(self.labels)), ("order", self.order), ("colour", dict(self.colours))):
+        for option, names in (
+            ("label", dict(self.labels)),
+            ("order", self.order),
+            ("colour", dict(self.colours)),
+        ):
             for name in names:
                 if name not in self.met:
                     hint = did_you_mean(name, self.met)
-                    raise SpecError(f"{option}={name}: the picture has no such value{hint}. Try: {', '.join(self.met)}")
+                    raise SpecError(
+                        f"{option}={name}: the picture has no such value{hint}. Try: "
+                        f"{', '.join(self.met)}"
+                    )
 
 
 REGISTRY: Registry[Callable[..., Drawn]] = Registry("figure", "dynabro_cli.figures")
 GRIDS: dict[str, Grid] = {}
-"""Grids of the figures of a sweep, by name; other figures are plots of any runs, or of another table."""
+"""Grids of the figures of a sweep, by name; other figures are plots of any runs, or of another
+table.
+"""
 RECORDS: dict[str, str] = {}
 """Tables of the figures that do not show runs, by name."""
 
 
 def figure(
-    name: str, *, sweep: str, reference: str, variants: tuple[Variant, ...] = (), **only: tuple[str | int, ...]
+    name: str,
+    *,
+    sweep: str,
+    reference: str,
+    variants: tuple[Variant, ...] = (),
+    **only: tuple[str | int, ...],
 ) -> Callable[[Callable[[Results], Drawn]], Callable[[Results], Drawn]]:
-    """Register the decorated function as the figure ``name`` of a sweep's runs, or of the runs with the values ``only``."""
+    """Register the decorated function as the figure ``name`` of a sweep's runs, or of the runs with
+    the values ``only``.
+    """
 
     def decorate(draw: Callable[[Results], Drawn]) -> Callable[[Results], Drawn]:
         GRIDS[name] = Grid(sweep, variants, tuple(only.items()))
@@ -136,11 +157,13 @@ def figure(
 def record(
     name: str, *, table: str
 ) -> Callable[[Callable[[Engine, str | None], Drawn]], Callable[[Engine, str | None], Drawn]]:
-    """Register the decorated function as the figure ``name`` of a table other than ``runs``; it takes a condition on that
-    table.
+    """Register the decorated function as the figure ``name`` of a table other than ``runs``; it
+    takes a condition on that table.
     """
 
-    def decorate(draw: Callable[[Engine, str | None], Drawn]) -> Callable[[Engine, str | None], Drawn]:
+    def decorate(
+        draw: Callable[[Engine, str | None], Drawn],
+    ) -> Callable[[Engine, str | None], Drawn]:
         RECORDS[name] = table
         REGISTRY.register(name, reference=f"the table {table}")(draw)
         return draw

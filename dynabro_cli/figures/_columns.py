@@ -1,4 +1,6 @@
-"""Columns of ``runs`` in which runs differ, and how their values are named and ordered in pictures, tables and reports."""
+"""Columns of ``runs`` in which runs differ, and how their values are named and ordered in pictures,
+tables and reports.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,13 @@ from dynabro_cli.experiment.spec import COMPONENTS, fields, full_name
 if TYPE_CHECKING:
     from dynabro_cli.figures._data import Results
 
-COLUMNS = (*(name for name in (*CELL, *OTHERS) if name != "seed" and fields()[name].result), READING)
-"""Columns of ``runs`` in which runs of one experiment can differ, besides the seed; ``with_columns`` adds the reading."""
+COLUMNS = (
+    *(name for name in (*CELL, *OTHERS) if name != "seed" and fields()[name].result),
+    READING,
+)
+"""Columns of ``runs`` in which runs of one experiment can differ, besides the seed;
+``with_columns`` adds the reading.
+"""
 METRICS = {
     "accuracy": ("test_accuracy", "final_accuracy", "test accuracy"),
     "loss": ("test_loss", "final_loss", "test loss"),
@@ -68,17 +75,25 @@ def name_of(column: str) -> str:
 
 
 def split_columns(option: str, names: str | None) -> tuple[str, ...]:
-    """Return the columns that an option names, separated by commas; ``rule`` stands for pre-aggregators and aggregator.
+    """Return the columns that an option names, separated by commas; ``rule`` stands for
+    pre-aggregators and aggregator.
 
     Raises:
         SpecError: One of them is not a legal column.
     """
     found = [column_of(option, name.strip()) for name in names.split(",")] if names else []
-    return tuple(part for name in found for part in (("pre_aggregators", "aggregator") if name == RULE else (name,)))
+    return tuple(
+        part
+        for name in found
+        for part in (("pre_aggregators", "aggregator") if name == RULE else (name,))
+    )
 
 
-def column_of(option: str, name: str, legal: Sequence[str] = (*COLUMNS, "seed", "sweep", "rule")) -> str:
-    """Return ``name`` if it is a legal column for an option, or a parameter of a component, such as ``method.beta``.
+def column_of(
+    option: str, name: str, legal: Sequence[str] = (*COLUMNS, "seed", "sweep", "rule")
+) -> str:
+    """Return ``name`` if it is a legal column for an option, or a parameter of a component, such as
+    ``method.beta``.
 
     Raises:
         SpecError: ``name`` is not a legal column.
@@ -86,18 +101,23 @@ def column_of(option: str, name: str, legal: Sequence[str] = (*COLUMNS, "seed", 
     name = full_name(name)
     field, dot, _ = name.partition(".")
     if name not in legal and not (dot and field in COMPONENTS and COLUMNS[0] in legal):
-        raise SpecError(f"{option}={name} is not a column to plot by{did_you_mean(name, legal)}; legal: {', '.join(legal)}")
+        raise SpecError(
+            f"{option}={name} is not a column to plot by{did_you_mean(name, legal)}; legal: "
+            f"{', '.join(legal)}"
+        )
     return name
 
 
 def with_columns(runs: pd.DataFrame, names: Iterable[str | None]) -> pd.DataFrame:
-    """Return the runs with a column for each name: ``rule``, and parameters of components, such as ``method.beta``.
+    """Return the runs with a column for each name: ``rule``, and parameters of components, such as
+    ``method.beta``.
 
-    Runs that met the same adversary have the same attack; see ``beside``. If the attack has several readings, the column
-    ``reading`` says where it acts and what it changes there, and the attack does not.
+    Runs that met the same adversary have the same attack; see ``beside``. If the attack has several
+    readings, the column ``reading`` says where it acts and what it changes there, and the attack
+    does not.
 
-    A run whose component lacks the parameter is left out. Where a parameter has a column, the component's own text does not
-    repeat it.
+    A run whose component lacks the parameter is left out. Where a parameter has a column, the
+    component's own text does not repeat it.
 
     Raises:
         SpecError: No run has the parameter.
@@ -112,20 +132,28 @@ def with_columns(runs: pd.DataFrame, names: Iterable[str | None]) -> pd.DataFram
         field, _, key = name.partition(".")
         values = runs["spec"].map(lambda spec, field=field, key=key: _parameter(spec, field, key))
         if values.isna().all():
-            known = sorted({f"{field}.{key}" for spec in runs["spec"] for key in _parameters(spec, field)})
-            raise SpecError(f"{name}: no run here has this parameter{did_you_mean(name, known)}. Try: {', '.join(known)}")
+            known = sorted(
+                {f"{field}.{key}" for spec in runs["spec"] for key in _parameters(spec, field)}
+            )
+            raise SpecError(
+                f"{name}: no run here has this parameter{did_you_mean(name, known)}. Try: "
+                f"{', '.join(known)}"
+            )
         runs, values = runs[values.notna()], values.dropna()
         rest = runs[field].str.replace(rf"(?<=[:,]){key}=[^,+]*,?", "", regex=True).str.rstrip(":,")
-        specs = runs["spec"].map(lambda spec, field=field, key=key: {**spec, field: _without(spec, field, key)})
+        specs = runs["spec"].map(
+            lambda spec, field=field, key=key: {**spec, field: _without(spec, field, key)}
+        )
         runs = runs.assign(**{name: values.infer_objects(), field: rest, "spec": specs})
     return runs
 
 
 def beside(runs: pd.DataFrame, shown: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the runs with the attack, its entry and the clock under which they are shown; see ``experiment.effect.aligned``.
+    """Return the runs with the attack, its entry and the clock under which they are shown; see
+    ``experiment.effect.aligned``.
 
-    A run on which these have no effect is there once for each adversary that the others met. Of ``shown``, the entry and the
-    clock keep their stored values.
+    A run on which these have no effect is there once for each adversary that the others met. Of
+    ``shown``, the entry and the clock keep their stored values.
     """
     stored = {ENTRY if name == ENTRY or name.startswith("attack.") else name for name in shown}
     records = runs[[*fields(), "sweep"]].to_dict("records")
@@ -136,7 +164,9 @@ def beside(runs: pd.DataFrame, shown: Sequence[str] = ()) -> pd.DataFrame:
 
 def _parameters(spec: Mapping[str, Any], field: str) -> dict[str, Any]:
     own = spec.get(field)
-    return {key: value for key, value in own.items() if key != "name"} if isinstance(own, dict) else {}
+    return (
+        {key: value for key, value in own.items() if key != "name"} if isinstance(own, dict) else {}
+    )
 
 
 def _parameter(spec: Mapping[str, Any], field: str, key: str) -> Any:
@@ -144,11 +174,16 @@ def _parameter(spec: Mapping[str, Any], field: str, key: str) -> Any:
 
 
 def _without(spec: Mapping[str, Any], field: str, key: str) -> dict[str, Any]:
-    return {"name": spec[field]["name"], **{own: value for own, value in _parameters(spec, field).items() if own != key}}
+    return {
+        "name": spec[field]["name"],
+        **{own: value for own, value in _parameters(spec, field).items() if own != key},
+    }
 
 
 def method_names(runs: pd.DataFrame) -> pd.Series:
-    """Return the methods' names for a legend; the texts as typed if two methods have the same name."""
+    """Return the methods' names for a legend; the texts as typed if two methods have the same
+    name.
+    """
     labels = runs["spec"].map(lambda spec: method_label(spec["method"]))
     shared = runs.groupby(labels)["method"].transform("nunique") > 1
     return labels.where(~shared, runs["method"])
@@ -164,7 +199,11 @@ def text_of(name: str, value: Any) -> str:
         return f"identities change by the {value}"
     if isinstance(value, str):
         return value
-    return f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
+    return (
+        f"{name.replace('_', ' ')} {value:g}"
+        if isinstance(value, float)
+        else f"{name.replace('_', ' ')} {value}"
+    )
 
 
 def titled(runs: pd.DataFrame, name: str, value: Any) -> str:
@@ -173,7 +212,11 @@ def titled(runs: pd.DataFrame, name: str, value: Any) -> str:
         return f"method: {method_names(runs)[runs['method'] == value].iloc[0]}"
     own = text_of(name, value)
     return (
-        f"{name_of(name)}: {value:g}" if isinstance(value, float) else f"{name_of(name)}: {value}" if own == str(value) else own
+        f"{name_of(name)}: {value:g}"
+        if isinstance(value, float)
+        else f"{name_of(name)}: {value}"
+        if own == str(value)
+        else own
     )
 
 
@@ -181,12 +224,15 @@ def is_number(runs: pd.DataFrame, column: str) -> bool:
     """Return True if the values of a column are numbers, or rates of periodic switching."""
     if column == "switching":
         return all(spec["switching"]["name"] in ("periodic", "static") for spec in runs["spec"])
-    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in runs[column].dropna())
+    return all(
+        isinstance(value, int | float) and not isinstance(value, bool)
+        for value in runs[column].dropna()
+    )
 
 
 def ordered(runs: pd.DataFrame, column: str) -> list[Any]:
-    """Return the values of a column from left to right: numbers by size, K up to infinity, attacks and rules
-    by the alphabet, other words in the order of the runs.
+    """Return the values of a column from left to right: numbers by size, K up to infinity, attacks
+    and rules by the alphabet, other words in the order of the runs.
     """
     values = list(dict.fromkeys(runs[column]))
     if column != "switching":
@@ -194,7 +240,10 @@ def ordered(runs: pd.DataFrame, column: str) -> list[Any]:
         words = column in ("attack", "aggregator", "pre_aggregators", RULE)
         return sorted(values, key=_word if words else None) if numbers or words else values
     first = runs.drop_duplicates("switching")
-    specs = {text: spec["switching"] for text, spec in zip(first["switching"], first["spec"], strict=True)}
+    specs = {
+        text: spec["switching"]
+        for text, spec in zip(first["switching"], first["spec"], strict=True)
+    }
     return sorted(values, key=lambda text: _pace(specs[text]))
 
 
@@ -204,7 +253,11 @@ def _word(value: Any) -> tuple[bool, str]:
 
 
 def _pace(strategy: dict[str, Any]) -> tuple[int, float, str]:
-    if strategy["name"] == "periodic" and isinstance(strategy.get("K"), int) and strategy["K"] < 2**63:
+    if (
+        strategy["name"] == "periodic"
+        and isinstance(strategy.get("K"), int)
+        and strategy["K"] < 2**63
+    ):
         return 0, float(strategy["K"]), ""
     return (2, 0.0, "") if strategy["name"] == "static" else (1, 0.0, json.dumps(strategy))
 
@@ -226,18 +279,26 @@ def axis_label(runs: pd.DataFrame, column: str) -> str:
 
 def rates_of(runs: pd.DataFrame, compared: pd.Series[Any]) -> str:
     """Return a line with the learning rates of the compared things; empty if all have the same."""
-    rates = {str(name): tuple(sorted(set(own))) for name, own in runs["learning_rate"].groupby(compared, sort=False)}
+    rates = {
+        str(name): tuple(sorted(set(own)))
+        for name, own in runs["learning_rate"].groupby(compared, sort=False)
+    }
     if len(set(rates.values())) < 2:
         return ""
     by_rates: dict[tuple[float, ...], list[str]] = {}
     for name, own in rates.items():
         by_rates.setdefault(own, []).append(name)
-    words = [f"{' or '.join(f'{rate:g}' for rate in own)} for {', '.join(names)}" for own, names in by_rates.items()]
+    words = [
+        f"{' or '.join(f'{rate:g}' for rate in own)} for {', '.join(names)}"
+        for own, names in by_rates.items()
+    ]
     return f"learning rates differ: {'; '.join(words)}"
 
 
 def method_label(mapping: Mapping[str, Any]) -> str:
-    """Return a method's label for a legend, from its mapping in ``spec``; its name if this version has other parameters."""
+    """Return a method's label for a legend, from its mapping in ``spec``; its name if this version
+    has other parameters.
+    """
     try:
         return _method(mapping)
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -255,12 +316,20 @@ def _method(mapping: Mapping[str, Any]) -> str:
             words.append(str(mapping["filter"]))
         if mapping.get("jmax", 7) not in (7, None):
             words.append(f"J\u2098\u2090\u2093={mapping['jmax']}")
-        words += [f"{name}={mapping[name]:g}" for name in ("tau", "clip") if mapping.get(name) is not None]
+        words += [
+            f"{name}={mapping[name]:g}" for name in ("tau", "clip") if mapping.get(name) is not None
+        ]
         return ", ".join(words)
     if name == "safeguard":
         return f"SafeguardSGD, {mapping['guards']}"
     mu2 = "\N{GREEK SMALL LETTER MU}\N{SUPERSCRIPT TWO}-SGD"
-    known = {"sgd": "SGD", "byzantine-sgd": "ByzantineSGD", "demoa": "DeMoA", "nsgdm": "Byz-NSGDM", "mu2-sgd": mu2}
+    known = {
+        "sgd": "SGD",
+        "byzantine-sgd": "ByzantineSGD",
+        "demoa": "DeMoA",
+        "nsgdm": "Byz-NSGDM",
+        "mu2-sgd": mu2,
+    }
     return known.get(name, str(name))
 
 
@@ -270,9 +339,14 @@ def rate(mapping: Mapping[str, Any]) -> str:
 
 
 def rate_axis(clocks: Iterable[str]) -> str:
-    """Return the name of an axis of switching rates, for runs whose identities change by these clocks."""
+    """Return the name of an axis of switching rates, for runs whose identities change by these
+    clocks.
+    """
     ticks = {"round": "rounds", "computation": "gradient computations"}
-    return f"K, {' or '.join(ticks.get(clock, clock) for clock in sorted(set(clocks), reverse=True))} between two switches"
+    return (
+        "K, "
+        f"{' or '.join(ticks.get(clock, clock) for clock in sorted(set(clocks), reverse=True))} between two switches"  # noqa: E501
+    )
 
 
 def short(text: str, most: int = 90) -> str:
@@ -281,7 +355,9 @@ def short(text: str, most: int = 90) -> str:
 
 
 class Metric(NamedTuple):
-    """A metric: its column in ``evaluations``, the column of a run's single number, and its name on an axis."""
+    """A metric: its column in ``evaluations``, the column of a run's single number, and its name on
+    an axis.
+    """
 
     along: str
     final: str
@@ -302,24 +378,33 @@ def metric_of(results: Results, name: str | None, *, along: bool = False) -> Met
     """Return the metric called ``name``; by default accuracy, or the gap if no run has an accuracy.
 
     Raises:
-        SpecError: There is no such metric, no run has it, or a curve ``along`` a run is wanted and it is a single number.
+        SpecError: There is no such metric, no run has it, or a curve ``along`` a run is wanted and
+            it is a single number.
     """
     if name is None:
         name = "accuracy" if results.runs["final_accuracy"].notna().any() else "gap"
     own = [column.removeprefix(OWN) for column in results.runs if column.startswith(OWN)]
     if name not in METRICS and name not in own:
         legal = [*METRICS, *own]
-        raise SpecError(f"metric={name} is not legal{did_you_mean(name, legal)}; legal: {', '.join(legal)}")
+        raise SpecError(
+            f"metric={name} is not legal{did_you_mean(name, legal)}; legal: {', '.join(legal)}"
+        )
     metric = Metric(*METRICS[name]) if name in METRICS else Metric(OWN + name, OWN + name, name)
     if along and not metric.along:
-        raise SpecError(f"metric={name} is one number per run, not a curve. Try: dynabro plot final --metric {name}")
+        raise SpecError(
+            f"metric={name} is one number per run, not a curve. Try: dynabro plot final "
+            f"--metric {name}"
+        )
     if not results.runs[metric.final].notna().any():
-        raise SpecError(f"no run here has a number for metric={name}. Try: another one of {', '.join(METRICS)}")
+        raise SpecError(
+            f"no run here has a number for metric={name}. Try: another one of {', '.join(METRICS)}"
+        )
     return metric
 
 
 def having(results: Results, metric: Metric) -> Results:
-    """Return the runs that have the metric: for a column of ``recovery`` runs with a number; else runs of tasks with one.
+    """Return the runs that have the metric: for a column of ``recovery`` runs with a number; else
+    runs of tasks with one.
 
     A run whose last accuracy is not a number has diverged, and stays.
     """

@@ -1,4 +1,6 @@
-"""Draw a figure by its name: choose its runs, check its options, report missing runs of its grid, and write its files."""
+"""Draw a figure by its name: choose its runs, check its options, report missing runs of its grid,
+and write its files.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,15 @@ from sqlalchemy import Engine
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
-from dynabro_cli.figures._data import ComputeIdentities, MeasureWindow, Results, as_stored, in_order, missing, read_runs
+from dynabro_cli.figures._data import (
+    ComputeIdentities,
+    MeasureWindow,
+    Results,
+    as_stored,
+    in_order,
+    missing,
+    read_runs,
+)
 from dynabro_cli.figures._style import WIDTHS, for_print, plain_powers
 from dynabro_cli.figures._tables import in_html, in_latex
 from dynabro_cli.store.care.outputs import CSV, HTML, PICTURES, Output
@@ -29,20 +39,36 @@ UNDATED: dict[str, dict[str, str | None]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     "svg": {"Date": None, "Creator": None},
 }
-"""Formats of pictures, with metadata that would otherwise differ between files of the same picture."""
+"""Formats of pictures, with metadata that would otherwise differ between files of the same
+picture.
+"""
 DESCRIPTION = {"png": "Description", "pdf": "Subject", "svg": "Description"}
 """Names of a describing text in the metadata of pictures."""
 TEX, PAGE = "tex", "html"
 TABLES = (TEX, PAGE)
 """Formats of tables."""
 FORMATS = (*UNDATED, *TABLES)
-KEYS = ("run_key", "status", "task", "method", "aggregator", "attack", "switching", "budget", "learning_rate", "seed", "rule")
+KEYS = (
+    "run_key",
+    "status",
+    "task",
+    "method",
+    "aggregator",
+    "attack",
+    "switching",
+    "budget",
+    "learning_rate",
+    "seed",
+    "rule",
+)
 
 Rows = list[dict[str, Any]]
 
 
 class Made(NamedTuple):
-    """Result of drawing: the files, the runs, and the missing runs of the grid in words, empty if none are missing."""
+    """Result of drawing: the files, the runs, and the missing runs of the grid in words, empty if
+    none are missing.
+    """
 
     name: str
     files: list[Path]
@@ -58,13 +84,14 @@ class Studio:
         where: An SQL condition on the table ``runs``, or on the table of a figure.
         folder: The folder of the files.
         formats: Formats of the pictures.
-        planned: ``planned(sweep, settings)`` returns the rows of a sweep's runs with fields set, in the form of the table
-            ``runs``.
+        planned: ``planned(sweep, settings)`` returns the rows of a sweep's runs with fields set, in
+            the form of the table ``runs``.
         identities: See ``Results``.
         window: See ``Results``.
         sweeps: Only runs of these sweeps, for plots of any runs.
         title: A line above what a picture says of itself.
-        width: ``column`` or ``page``: the width of pictures for print, with text of 8 pt; None for their own widths.
+        width: ``column`` or ``page``: the width of pictures for print, with text of 8 pt; None for
+            their own widths.
         force: Replace files of another kind, too.
 
     Raises:
@@ -88,9 +115,14 @@ class Studio:
     ) -> None:
         wrong = [kind for kind in formats if kind not in FORMATS]
         if wrong or not formats:
-            raise SpecError(f"format={','.join(wrong)} is not legal. Try: --format with some of {','.join(FORMATS)}")
+            raise SpecError(
+                f"format={','.join(wrong)} is not legal. Try: --format with some of "
+                f"{','.join(FORMATS)}"
+            )
         if width is not None and width not in WIDTHS:
-            raise SpecError(f"width={width}: not a width for print. Try: --width {' or --width '.join(WIDTHS)}")
+            raise SpecError(
+                f"width={width}: not a width for print. Try: --width {' or --width '.join(WIDTHS)}"
+            )
         self._width = width
         self._engine, self._folder, self._formats = engine, folder, tuple(dict.fromkeys(formats))
         self._planned, self._identities, self._window = planned, identities, window
@@ -125,15 +157,23 @@ class Studio:
             files = self._files(saved_as or name, results=None, drawn=drawn)
         return drawn, Made(saved_as or name, files, 0, "")
 
-    def draw_grid(self, name: str, settings: Sequence[str] = (), saved_as: str | None = None) -> Made | None:
-        """Draw a figure of a sweep's runs, with fields of the sweep set as by ``--set``; None if no run of it is stored.
+    def draw_grid(
+        self, name: str, settings: Sequence[str] = (), saved_as: str | None = None
+    ) -> Made | None:
+        """Draw a figure of a sweep's runs, with fields of the sweep set as by ``--set``; None if no
+        run of it is stored.
 
         Without settings, the first variant with any run replaces a sweep without runs.
         """
         grid = GRIDS[name]
-        variants = [Variant(tuple(settings), ", ".join(settings)), *(() if settings else grid.variants)]
+        variants = [
+            Variant(tuple(settings), ", ".join(settings)),
+            *(() if settings else grid.variants),
+        ]
         for variant in variants:
-            planned = as_stored(pd.DataFrame(self._planned(grid.sweep, variant.settings)), self._runs)
+            planned = as_stored(
+                pd.DataFrame(self._planned(grid.sweep, variant.settings)), self._runs
+            )
             for column, values in grid.only:
                 planned = planned[planned[column].isin(values)]
             runs = in_order(self._runs, planned)
@@ -158,58 +198,88 @@ class Studio:
             NotFoundError: There are no runs, or the condition holds for none of them.
         """
         if self._runs.empty and self._where is not None:
-            raise NotFoundError(f"where={self._where}: it holds for no run that has a result. Try: another condition")
+            raise NotFoundError(
+                f"where={self._where}: it holds for no run that has a result. Try: another "
+                "condition"
+            )
         if self._runs.empty and self._sweeps:
             raise NotFoundError(
-                f"no run of {' or '.join(self._sweeps)} has a result. Try: dynabro runs, which names the sweeps"
+                f"no run of {' or '.join(self._sweeps)} has a result. Try: dynabro runs, which "
+                "names the sweeps"
             )
         if self._runs.empty:
-            raise NotFoundError("no run here has a result. Try: dynabro run or dynabro sweep, which make some")
+            raise NotFoundError(
+                "no run here has a result. Try: dynabro run or dynabro sweep, which make some"
+            )
         return self._results(self._runs, self._runs, "")
 
     def _results(self, runs: pd.DataFrame, planned: pd.DataFrame, label: str) -> Results:
-        return Results(runs, planned, label, self._engine, self._identities, self._window, self._sweeps)
+        return Results(
+            runs, planned, label, self._engine, self._identities, self._window, self._sweeps
+        )
 
-    def _files(self, name: str, *, results: Results | None, drawn: Drawn, asked: str = "") -> list[Path]:
-        """Write a picture in each format, its numbers as NAME.csv, and the runs that it shows, if any, as NAME.runs.csv.
+    def _files(
+        self, name: str, *, results: Results | None, drawn: Drawn, asked: str = ""
+    ) -> list[Path]:
+        """Write a picture in each format, its numbers as NAME.csv, and the runs that it shows, if
+        any, as NAME.runs.csv.
 
         Args:
             name: The name of the files.
             results: The runs in the picture.
             drawn: The picture and its numbers.
-            asked: A text to write into the files of pictures and tables, by which the same question is recognized.
+            asked: A text to write into the files of pictures and tables, by which the same question
+                is recognized.
 
         Raises:
             SpecError: No format fits a picture without a table.
-            CannotWriteError: The folder cannot be created, or a file in it must not be replaced; then no file is written.
+            CannotWriteError: The folder cannot be created, or a file in it must not be replaced;
+                then no file is written.
             StorageError: The disk is full.
         """
         if drawn.table is None and set(self._formats) <= set(TABLES):
             raise SpecError(
-                f"format={','.join(self._formats)}: {name} is not a table. Try: matrix, final, history-dependence or "
+                f"format={','.join(self._formats)}: {name} is not a table. Try: matrix, final, "
+                "history-dependence or "
                 "training-details, or another format"
             )
         if self._title:
-            drawn.figure.suptitle("\n".join(filter(None, (self._title, drawn.figure.get_suptitle()))))
+            drawn.figure.suptitle(
+                "\n".join(filter(None, (self._title, drawn.figure.get_suptitle())))
+            )
         formats = [kind for kind in self._formats if kind not in TABLES or drawn.table is not None]
-        contents = [_table(drawn, kind, name, asked) if kind in TABLES else _picture(drawn, kind, asked) for kind in formats]
-        tables = {"csv": drawn.numbers} | ({} if results is None else {"runs.csv": results.runs[list(KEYS)]})
+        contents = [
+            _table(drawn, kind, name, asked) if kind in TABLES else _picture(drawn, kind, asked)
+            for kind in formats
+        ]
+        tables = {"csv": drawn.numbers} | (
+            {} if results is None else {"runs.csv": results.runs[list(KEYS)]}
+        )
         contents += map(_csv, tables.values())
-        kinds = [(kind, PICTURES.get(kind, HTML)) for kind in formats] + [(suffix, CSV) for suffix in tables]
+        kinds = [(kind, PICTURES.get(kind, HTML)) for kind in formats] + [
+            (suffix, CSV) for suffix in tables
+        ]
         database = self._engine.url.render_as_string(hide_password=False)
-        outputs = [Output(self._folder / f"{name}.{suffix}", kind, database, self._force) for suffix, kind in kinds]
+        outputs = [
+            Output(self._folder / f"{name}.{suffix}", kind, database, self._force)
+            for suffix, kind in kinds
+        ]
         for output in outputs:
             output.place()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CannotWriteError(f"{self._folder} cannot be written ({error.strerror}). Try: another --out") from error
+            raise CannotWriteError(
+                f"{self._folder} cannot be written ({error.strerror}). Try: another --out"
+            ) from error
         for output, content in zip(outputs, contents, strict=True):
             with output.writing() as file:
                 file.write(content)
         return [output.target for output in outputs]
 
-    def _save(self, name: str, results: Results, choice: Choice | None, saved_as: str | None = None) -> Made:
+    def _save(
+        self, name: str, results: Results, choice: Choice | None, saved_as: str | None = None
+    ) -> Made:
         draw = REGISTRY.entry(name).factory
         asked = "" if choice is None or saved_as else self._asked(name, choice)
         with for_print(self._width):
@@ -222,19 +292,29 @@ class Studio:
         return Made(name, files, results.runs["id"].nunique(), "" if choice else _missing(results))
 
     def _asked(self, name: str, choice: Choice) -> str:
-        """Return a short text that is the same for the same question only: it is written into the picture."""
+        """Return a short text that is the same for the same question only: it is written into the
+        picture.
+        """
         parts = (name, dataclasses.astuple(choice)[:-1], self._where, self._sweeps, self._title)
         return f"dynabro plot {hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
 
 
 def _free(folder: Path, name: str, asked: str) -> str:
-    """Return a name whose files do not exist, or show the same: a second plot does not replace another one."""
+    """Return a name whose files do not exist, or show the same: a second plot does not replace
+    another one.
+    """
 
     def free(own: str) -> bool:
         pictures = [path for kind in FORMATS if (path := folder / f"{own}.{kind}").is_file()]
-        return not (folder / f"{own}.csv").exists() or any(asked.encode() in path.read_bytes() for path in pictures)
+        return not (folder / f"{own}.csv").exists() or any(
+            asked.encode() in path.read_bytes() for path in pictures
+        )
 
-    return next(own for own in itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2))) if free(own))
+    return next(
+        own
+        for own in itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+        if free(own)
+    )
 
 
 def _missing(results: Results) -> str:
@@ -244,8 +324,14 @@ def _missing(results: Results) -> str:
     text = f"{count} of {len(results.planned)} planned runs are missing"
     if empty.empty:
         return text
-    columns = [name for name in ("task", "method", "aggregator", "attack", "switching") if results.planned[name].nunique() > 1]
-    cells = [" ".join(str(value) for value in row) for row in empty[columns].itertuples(index=False)]
+    columns = [
+        name
+        for name in ("task", "method", "aggregator", "attack", "switching")
+        if results.planned[name].nunique() > 1
+    ]
+    cells = [
+        " ".join(str(value) for value in row) for row in empty[columns].itertuples(index=False)
+    ]
     more = f"; and {len(cells) - MOST_TOLD} more" if len(cells) > MOST_TOLD else ""
     return f"{text}, and no run at all of: {'; '.join(cells[:MOST_TOLD])}{more}"
 
@@ -254,8 +340,13 @@ def _picture(drawn: Drawn, kind: str, asked: str) -> bytes:
     file = io.BytesIO()
     plain_powers(drawn.figure)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a letter that the font does not have is drawn as a box
-        drawn.figure.savefig(file, format=kind, metadata=UNDATED[kind] | ({DESCRIPTION[kind]: asked} if asked else {}))
+        # a letter that the font does not have is drawn as a box
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        drawn.figure.savefig(
+            file,
+            format=kind,
+            metadata=UNDATED[kind] | ({DESCRIPTION[kind]: asked} if asked else {}),
+        )
     return file.getvalue()
 
 
@@ -268,4 +359,6 @@ def _table(drawn: Drawn, kind: str, name: str, asked: str) -> bytes:
 
 
 def _csv(frame: pd.DataFrame) -> bytes:
-    return str(frame.to_csv(index=False, lineterminator="\n", float_format=lambda number: f"{number:.10g}")).encode()
+    return str(
+        frame.to_csv(index=False, lineterminator="\n", float_format=lambda number: f"{number:.10g}")
+    ).encode()

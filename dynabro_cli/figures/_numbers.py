@@ -20,7 +20,9 @@ MOST_POINTS = 1_000_000
 """Most points of a curve."""
 
 
-def final_values(results: Results, by: Sequence[str], value: str = "final_accuracy", *, interval: bool = False) -> pd.DataFrame:
+def final_values(
+    results: Results, by: Sequence[str], value: str = "final_accuracy", *, interval: bool = False
+) -> pd.DataFrame:
     """Return mean and standard deviation over seeds of a number that every run has at its end.
 
     Args:
@@ -30,15 +32,17 @@ def final_values(results: Results, by: Sequence[str], value: str = "final_accura
         interval: Bars are Student's 95% interval of the mean, instead of the standard deviation.
 
     Returns:
-        One row per point, in the order of first appearance: ``by``, ``mean``, ``std`` (ddof 1; NaN for one seed), ``n``
-        seeds, ``diverged``, the number of diverged runs, and ``low`` and ``high``, the ends of the bar within the range of
-        the number.
+        One row per point, in the order of first appearance: ``by``, ``mean``, ``std`` (ddof 1; NaN
+        for one seed), ``n`` seeds, ``diverged``, the number of diverged runs, and ``low`` and
+        ``high``, the ends of the bar within the range of the number.
 
     Raises:
         SpecError: The runs of a point differ in more than their seed.
     """
     check_means(results.runs, by)
-    groups = results.runs.assign(diverged=results.runs["status"] == "diverged").groupby(list(by), sort=False, dropna=False)
+    groups = results.runs.assign(diverged=results.runs["status"] == "diverged").groupby(
+        list(by), sort=False, dropna=False
+    )
     columns = {
         "mean": groups[value].agg(lambda values: values.mean(skipna=False)),
         "std": groups[value].agg(lambda values: values.std(ddof=1, skipna=False)),
@@ -58,14 +62,18 @@ def within(low: Any, high: Any, value: str) -> tuple[Any, Any]:
 
 def points_of(results: Results, x: str, series: str, value: str = "final_accuracy") -> pd.DataFrame:
     """Return ``x``, ``series`` and ``value`` of every run, for the points of ``draw_finals``."""
-    return pd.DataFrame({"x": results.runs[x], "series": results.runs[series], "value": results.runs[value]})
+    return pd.DataFrame(
+        {"x": results.runs[x], "series": results.runs[series], "value": results.runs[value]}
+    )
 
 
 def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") -> pd.DataFrame:
-    """Return mean, standard deviation and the 95% confidence interval of the mean over seeds, along the budget.
+    """Return mean, standard deviation and the 95% confidence interval of the mean over seeds, along
+    the budget.
 
-    Rounds of different cost reach different budgets, so each run is read at the multiples of ``eval_every``, on the straight
-    line between its evaluations; a run that diverged keeps its last value. The interval is Student's, mean +- t s/sqrt(n).
+    Rounds of different cost reach different budgets, so each run is read at the multiples of
+    ``eval_every``, on the straight line between its evaluations; a run that diverged keeps its last
+    value. The interval is Student's, mean +- t s/sqrt(n).
 
     Args:
         results: The runs.
@@ -73,8 +81,8 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
         value: A column of ``evaluations``.
 
     Returns:
-        One row per point of a curve: ``by``, ``budget``, ``samples`` (of all workers), ``mean``, ``std``, ``low``, ``high``
-        (all three NaN for one seed), ``n``, ``diverged``.
+        One row per point of a curve: ``by``, ``budget``, ``samples`` (of all workers), ``mean``,
+        ``std``, ``low``, ``high`` (all three NaN for one seed), ``n``, ``diverged``.
 
     Raises:
         SpecError: The runs of a curve differ in more than their seed.
@@ -88,13 +96,17 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
         first = runs.iloc[0]
         if first["budget"] / first["eval_every"] > MOST_POINTS:
             raise SpecError(
-                f"run {first['id']} has more than {MOST_POINTS:,} evaluations. Try: others, with --where 'id <> {first['id']}'"
+                f"run {first['id']} has more than {MOST_POINTS:,} evaluations. Try: others, "
+                f"with --where 'id <> {first['id']}'"
             )
-        grid = np.unique(np.append(np.arange(0, first["budget"] + 1, first["eval_every"]), first["budget"]))
+        grid = np.unique(
+            np.append(np.arange(0, first["budget"] + 1, first["eval_every"]), first["budget"])
+        )
         read = [evaluations[run] for run in runs["id"] if run in evaluations]
         if not read:
             continue
-        values = np.stack([np.interp(grid, own["budget"], own[value]) for own in read])  # [seeds, points]
+        # [seeds, points]
+        values = np.stack([np.interp(grid, own["budget"], own[value]) for own in read])
         count = len(values)
         std = values.std(0, ddof=1) if count > 1 else np.full(len(grid), np.nan)
         half = stdtrit(count - 1, 0.975) * std / np.sqrt(count) if count > 1 else std
@@ -116,10 +128,12 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
 
 
 def fractions(results: Results, by: Sequence[str]) -> pd.DataFrame:
-    """Return the share of rounds with each fraction of Byzantine workers, over all rounds of the runs of a cell.
+    """Return the share of rounds with each fraction of Byzantine workers, over all rounds of the
+    runs of a cell.
 
     Returns:
-        One row per bar: ``by``, ``byzantine``, ``fraction`` (of the workers), ``rounds``, ``share`` (of the cell's rounds).
+        One row per bar: ``by``, ``byzantine``, ``fraction`` (of the workers), ``rounds``, ``share``
+            (of the cell's rounds).
 
     Raises:
         SpecError: The Byzantine workers of a cell's runs are chosen in different ways.
@@ -128,14 +142,22 @@ def fractions(results: Results, by: Sequence[str]) -> pd.DataFrame:
         for _, runs in results.runs.groupby(list(by), sort=False, dropna=False):
             if runs[name].nunique() > 1:
                 a, b = (format_value(value) for value in runs[name].unique()[:2])
-                raise SpecError(f"{name}={a}: its rounds would be counted together with {name}={b}. Try: --facet {name}")
+                raise SpecError(
+                    f"{name}={a}: its rounds would be counted together with {name}={b}. Try: "
+                    f"--facet {name}"
+                )
     columns = [*by, *(name for name in ("workers",) if name not in by)]
-    count = "count" if "byzantine" in by else "byzantine"  # the column of runs is the declared number
+    # the column of runs is the declared number
+    count = "count" if "byzantine" in by else "byzantine"
     named = results.histograms.rename(columns={"byzantine": count}).merge(
         results.runs[["id", *columns]], left_on="run_id", right_on="id"
     )
     bars = named.groupby([*columns, count], sort=False, dropna=False)["rounds"].sum().reset_index()
     bars = bars.sort_values([*by, count], kind="stable", ignore_index=True)
-    share = bars["rounds"] / bars.groupby(list(by), dropna=False)["rounds"].transform("sum") if by else bars["rounds"]
+    share = (
+        bars["rounds"] / bars.groupby(list(by), dropna=False)["rounds"].transform("sum")
+        if by
+        else bars["rounds"]
+    )
     found = bars.assign(fraction=bars[count] / bars["workers"], share=share)
     return found if "workers" in by else found.drop(columns="workers")

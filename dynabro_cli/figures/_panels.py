@@ -14,7 +14,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from dynabro_cli.errors import many
-from dynabro_cli.figures._columns import RULES, TASKS, method_label, method_names, rate, rates_of, short
+from dynabro_cli.figures._columns import (
+    RULES,
+    TASKS,
+    method_label,
+    method_names,
+    rate,
+    rates_of,
+    short,
+)
 from dynabro_cli.figures._data import Results, missing
 from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, narrow, note_size, width_of
 
@@ -28,14 +36,19 @@ FEW = 5
 """Fewest seeds for which a standard deviation is drawn, and not the points of the runs."""
 
 
-def blank(rows: int, columns: int, *, width: float = PAGE, height: float, **shared: Any) -> tuple[Figure, np.ndarray[Any, Any]]:
+def blank(
+    rows: int, columns: int, *, width: float = PAGE, height: float, **shared: Any
+) -> tuple[Figure, np.ndarray[Any, Any]]:
     """Return an empty picture with a grid of panels, [rows, columns]."""
     figure = Figure(figsize=(width_of(width), height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **shared)
 
 
-def panel_grid(count: int, *, height: float = 2.2, across: int = 3, shared: bool = False) -> tuple[Figure, list[Axes]]:
-    """Return an empty picture with a number of panels, at most ``across`` in a row, each ``height`` inches high.
+def panel_grid(
+    count: int, *, height: float = 2.2, across: int = 3, shared: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """Return an empty picture with a number of panels, at most ``across`` in a row, each ``height``
+    inches high.
 
     ``shared`` panels have one range of the vertical axis.
     """
@@ -52,13 +65,19 @@ def panel_grid(count: int, *, height: float = 2.2, across: int = 3, shared: bool
 def methods(results: Results) -> dict[str, str]:
     """Return the label of each planned method, in the plan's order."""
     first = results.planned.drop_duplicates("method")
-    return {method: method_label(spec["method"]) for method, spec in zip(first["method"], first["spec"], strict=True)}
+    return {
+        method: method_label(spec["method"])
+        for method, spec in zip(first["method"], first["spec"], strict=True)
+    }
 
 
 def rates(results: Results) -> dict[str, str]:
     """Return the label of each planned switching strategy, K or infinity, in the plan's order."""
     first = results.planned.drop_duplicates("switching")
-    return {switching: rate(spec["switching"]) for switching, spec in zip(first["switching"], first["spec"], strict=True)}
+    return {
+        switching: rate(spec["switching"])
+        for switching, spec in zip(first["switching"], first["spec"], strict=True)
+    }
 
 
 def draw_finals(
@@ -70,9 +89,11 @@ def draw_finals(
     *,
     line: bool | None = None,
 ) -> None:
-    """Draw the mean of each series at each place, a little apart, so that none hides another, and its spread.
+    """Draw the mean of each series at each place, a little apart, so that none hides another, and
+    its spread.
 
-    The spread is a bar from ``low`` to ``high``, or the points themselves if there are fewer than ``FEW`` seeds.
+    The spread is a bar from ``low`` to ``high``, or the points themselves if there are fewer than
+    ``FEW`` seeds.
 
     Args:
         axes: The panel.
@@ -80,18 +101,36 @@ def draw_finals(
         points: ``x``, ``series`` and ``value`` of each run.
         places: The values of ``x`` from left to right.
         series: The look of each series.
-        line: Join the means of a series, as along numbers, or keep them apart, as for words; then bars are drawn for any
-            number of seeds. None: lines, as in the paper.
+        line: Join the means of a series, as along numbers, or keep them apart, as for words; then
+            bars are drawn for any number of seeds. None: lines, as in the paper.
     """
-    shift = min(0.08 if line is not False else 0.2, (0.5 if line is not False else 0.7) / max(1, len(series)))
+    shift = min(
+        0.08 if line is not False else 0.2,
+        (0.5 if line is not False else 0.7) / max(1, len(series)),
+    )
     for number, (name, look) in enumerate(series.items()):
         own = numbers[numbers["series"] == name].set_index("x").reindex(list(places))
         x = np.arange(len(places)) + shift * (number - (len(series) - 1) / 2)
         many = (own["n"] >= (FEW if line is None else 2)) & own["mean"].notna()
-        ends = [(own["mean"] - own["low"]).where(many, 0).fillna(0), (own["high"] - own["mean"]).where(many, 0).fillna(0)]
+        ends = [
+            (own["mean"] - own["low"]).where(many, 0).fillna(0),
+            (own["high"] - own["mean"]).where(many, 0).fillna(0),
+        ]
         dash = "none" if line is False else look.dash
-        axes.errorbar(x, own["mean"], ends, color=look.color, marker=look.marker, linestyle=dash, elinewidth=0.8)
-        few = [place for place in own.index if not many[place] or (line is not None and own["n"][place] < FEW)]
+        axes.errorbar(
+            x,
+            own["mean"],
+            ends,
+            color=look.color,
+            marker=look.marker,
+            linestyle=dash,
+            elinewidth=0.8,
+        )
+        few = [
+            place
+            for place in own.index
+            if not many[place] or (line is not None and own["n"][place] < FEW)
+        ]
         runs = points[(points["series"] == name) & points["x"].isin(few)]
         at = [x[list(places).index(place)] for place in runs["x"]]
         axes.plot(at, runs["value"], ".", color=look.color, markersize=2.5, alpha=0.7, zorder=4)
@@ -114,18 +153,30 @@ def draw_curves(axes: Axes, numbers: pd.DataFrame, series: dict[str, Line]) -> N
         if own.empty:
             continue
         step = max(1, len(own) // 6)
-        first = (number * step) // max(1, len(series))  # so that the markers of coinciding curves do not coincide
+        # so that the markers of coinciding curves do not coincide
+        first = (number * step) // max(1, len(series))
         look = {"color": line.color, "linestyle": line.dash, "marker": line.marker}
         axes.plot(own["x"], own["mean"], **look, markersize=3, markevery=(first, step))
-        axes.fill_between(own["x"], own["low"], own["high"], color=line.color, alpha=0.15, linewidth=0)
-        last = own[np.isfinite(own["mean"])].tail(1)  # the loss of a run that diverged is not finite
+        axes.fill_between(
+            own["x"], own["low"], own["high"], color=line.color, alpha=0.15, linewidth=0
+        )
+        # the loss of a run that diverged is not finite
+        last = own[np.isfinite(own["mean"])].tail(1)
         mark_diverged(axes, last["x"], last["mean"], last["diverged"])
 
 
 def mark_diverged(axes: Axes, x: Any, y: Any, diverged: Any) -> None:
     """Put a cross over the points with a diverged run."""
     at = np.asarray(pd.Series(diverged).fillna(0) > 0)
-    axes.plot(np.asarray(x)[at], np.asarray(y)[at], "x", color="red", markersize=7, markeredgewidth=1.2, zorder=5)
+    axes.plot(
+        np.asarray(x)[at],
+        np.asarray(y)[at],
+        "x",
+        color="red",
+        markersize=7,
+        markeredgewidth=1.2,
+        zorder=5,
+    )
 
 
 def draw_fractions(axes: Axes, bars: pd.DataFrame, workers: int) -> None:
@@ -136,13 +187,22 @@ def draw_fractions(axes: Axes, bars: pd.DataFrame, workers: int) -> None:
         bars: ``fraction`` and ``share``.
         workers: m, which sets the width of a bar.
     """
-    axes.bar(bars["fraction"], bars["share"], width=0.9 / workers, color="#56B4E9", edgecolor="#0072B2", linewidth=0.4)
+    axes.bar(
+        bars["fraction"],
+        bars["share"],
+        width=0.9 / workers,
+        color="#56B4E9",
+        edgecolor="#0072B2",
+        linewidth=0.4,
+    )
     axes.axvline(0.5, color="#000000", linestyle=(0, (3, 2)), linewidth=0.8)
     axes.grid(axis="x", visible=False)
 
 
 def millions(axes: Axes) -> str:
-    """Write the samples of an axis in millions, or in thousands if there are few; return its name."""
+    """Write the samples of an axis in millions, or in thousands if there are few; return its
+    name.
+    """
     unit, word = (1e6, "millions") if axes.get_xlim()[1] >= 1e6 else (1e3, "thousands")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / unit:g}")
     return f"{SAMPLES}, {word}"
@@ -155,35 +215,48 @@ def legend(
     title: str = "",
     planned: pd.DataFrame | None = None,
 ) -> None:
-    """Explain the series below the panels of a picture, or within a panel that is left empty for it.
+    """Explain the series below the panels of a picture, or within a panel that is left empty for
+    it.
 
     The learning rates of planned runs are in brackets if methods differ in them.
     """
     if planned is not None:
         labels, title = rated(labels, planned)
-    lines = [Line2D([], [], color=look.color, marker=look.marker, linestyle=look.dash) for look in series.values()]
+    lines = [
+        Line2D([], [], color=look.color, marker=look.marker, linestyle=look.dash)
+        for look in series.values()
+    ]
     names = [labels[name] for name in series]
     look = {"title": title, "title_fontsize": note_size(7.0)} if title else {}
     if isinstance(place, Axes):
         place.legend(lines, names, loc="center", **look)
     else:
         room = place.get_figwidth() / (0.55 + LETTER * note_size(7.0) / 7.0 * max(map(len, names)))
-        place.legend(lines, names, loc="outside lower center", ncols=min(max(1, int(room)), 6), **look)
+        place.legend(
+            lines, names, loc="outside lower center", ncols=min(max(1, int(room)), 6), **look
+        )
 
 
 def rated(labels: dict[str, str], planned: pd.DataFrame) -> tuple[dict[str, str], str]:
-    """Return the labels of methods with learning rates that most methods do not have, and a line about the others."""
+    """Return the labels of methods with learning rates that most methods do not have, and a line
+    about the others.
+    """
     own = planned.groupby("method", sort=False)["learning_rate"].agg(
         lambda own: " or ".join(f"{rate:g}" for rate in sorted({*own}))
     )
     usual = own.mode()[0]
     if (own == usual).all():
         return labels, ""
-    told = {name: f"{label} ({own[name]})" if own[name] != usual else label for name, label in labels.items()}
+    told = {
+        name: f"{label} ({own[name]})" if own[name] != usual else label
+        for name, label in labels.items()
+    }
     return told, f"learning rate {usual}, or in brackets"
 
 
-def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame, spread: str) -> None:
+def entitle(
+    figure: Figure, results: Results, title: str, numbers: pd.DataFrame, spread: str
+) -> None:
     """Write a title above the panels, with the number of seeds and the missing runs of the plan.
 
     Args:
@@ -197,14 +270,22 @@ def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame,
     empty, runs = missing(results)
     if runs:
         cells = f", {len(empty)} cells have no run" if len(empty) else ""
-        lines[1] += f"; {len(results.planned) - runs} of the {len(results.planned)} planned runs{cells}"
+        lines[1] += (
+            f"; {len(results.planned) - runs} of the {len(results.planned)} planned runs{cells}"
+        )
     write_above(figure, lines)
 
 
 def setting(results: Results) -> str:
-    """Describe in a short line what all planned runs have in common: task, network, attack, rule, and momentum's memory."""
+    """Describe in a short line what all planned runs have in common: task, network, attack, rule,
+    and momentum's memory.
+    """
     row = results.planned.iloc[0]
-    task, attack, rule = TASKS.get(row["task"], row["task"]), row["spec"]["attack"]["name"], row["spec"]["aggregator"]["name"]
+    task, attack, rule = (
+        TASKS.get(row["task"], row["task"]),
+        row["spec"]["attack"]["name"],
+        row["spec"]["aggregator"]["name"],
+    )
     sides = f"{attack.upper()} against {RULES.get(rule, rule)}"
     model = row["spec"]["model"]
     network = " (softmax layer)" if model.get("softmax") else ""
@@ -213,12 +294,19 @@ def setting(results: Results) -> str:
 
 
 def memory(results: Results) -> str:
-    """Return the end of a title that says that momentum continues from attacked messages; empty if it does not."""
-    return ", momentum from the message" if (results.planned["attack_entry"] == "state").any() else ""
+    """Return the end of a title that says that momentum continues from attacked messages; empty if
+    it does not.
+    """
+    return (
+        ", momentum from the message" if (results.planned["attack_entry"] == "state").any() else ""
+    )
 
 
-def subtitle(figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, spread: str, what: str = "") -> None:
-    """Write above the panels of any runs what the runs have in common, and the number of seeds per point.
+def subtitle(
+    figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, spread: str, what: str = ""
+) -> None:
+    """Write above the panels of any runs what the runs have in common, and the number of seeds per
+    point.
 
     Args:
         figure: The picture.
@@ -229,7 +317,9 @@ def subtitle(figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, s
     """
     names = ("task", "method", "rule", "attack", "switching", "workers", "budget")
     same = [name for name in names if runs[name].nunique() == 1]
-    words = [text if isinstance(text := runs.iloc[0][name], str) else f"{name} {text:,}" for name in same]
+    words = [
+        text if isinstance(text := runs.iloc[0][name], str) else f"{name} {text:,}" for name in same
+    ]
     words = [short(TASKS.get(word, word)) for word in words]
     lines = [", ".join(words), what]
     if numbers is not None:
@@ -242,7 +332,9 @@ def write_above(figure: Figure, lines: Sequence[str]) -> None:
     """Write lines above the panels, broken where the picture ends."""
     size = note_size(NOTE_SIZE + 0.5)
     letters = int(figure.get_figwidth() / (0.0084 * size))
-    texts = [part for line in lines for part in textwrap.wrap(line, letters, break_long_words=False)]
+    texts = [
+        part for line in lines for part in textwrap.wrap(line, letters, break_long_words=False)
+    ]
     figure.suptitle("\n".join(filter(None, texts)), fontsize=size, color="#333333")
 
 
@@ -252,7 +344,11 @@ def _seeds(numbers: pd.DataFrame, spread: str, *, bars: bool = False) -> str:
     as_points = spread and "budget" not in numbers
     told = f"mean and {spread}, {seeds}" if most > 1 and spread else seeds
     if as_points and 1 < most < FEW:
-        told = f"mean, {spread} and runs as points, {seeds}" if bars else f"mean and runs as points, {seeds}"
+        told = (
+            f"mean, {spread} and runs as points, {seeds}"
+            if bars
+            else f"mean and runs as points, {seeds}"
+        )
     return told + ("; red x: diverged" if numbers["diverged"].sum() else "")
 
 
@@ -268,7 +364,8 @@ def draw_matrix(
     bold: Collection[tuple[int, int]] = (),
     size: float = 5.5,
 ) -> tuple[list[float], QuadMesh]:
-    """Draw numbers in their colours, with a word under each; return the positions of the columns, and the coloured cells.
+    """Draw numbers in their colours, with a word under each; return the positions of the columns,
+    and the coloured cells.
 
     Args:
         panel: The panel; the rows are at 0, 1, ..., from the top.
@@ -294,7 +391,16 @@ def draw_matrix(
         weight = "bold" if (row, column) in bold else "normal"
         lines = f"{text}\n{notes[row][column]}".strip()
         ink = "white" if dark else "black"
-        panel.text(places[column], row, lines, ha="center", va="center", fontsize=note_size(size), color=ink, fontweight=weight)
+        panel.text(
+            places[column],
+            row,
+            lines,
+            ha="center",
+            va="center",
+            fontsize=note_size(size),
+            color=ink,
+            fontweight=weight,
+        )
     rows = np.arange(values.shape[0] + 1) - 0.5
     mesh = panel.pcolormesh(edges, rows, values, cmap="cividis", vmin=limits[0], vmax=limits[1])
     panel.invert_yaxis()

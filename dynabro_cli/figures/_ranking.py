@@ -1,4 +1,6 @@
-"""Compare defences under each adversary: means, intervals, ranks, and paired tests of every pair."""
+"""Compare defences under each adversary: means, intervals, ranks, and paired tests of every
+pair.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,14 @@ DEFENCE = ("method", "pre_aggregators", "aggregator")
 ADVERSARY = ("attack", "attack_entry", "switching", "clock", "byzantine", "participation")
 """Fields that an adversary chooses, and that are the columns of a matrix."""
 MOST_ROWS, MOST_COLUMNS, MOST_PANELS = 20, 20, 12
-"""Most rows before methods have a matrix each, most columns before switching strategies do, and most matrices."""
+"""Most rows before methods have a matrix each, most columns before switching strategies do, and
+most matrices.
+"""
 SPREAD = "mean \N{PLUS-MINUS SIGN} half of the 95% interval"
 BEST, TIED = "*", "\N{ALMOST EQUAL TO}"
-"""Marks of the best cell of a column in plain text, and of cells that no paired test separates from it."""
+"""Marks of the best cell of a column in plain text, and of cells that no paired test separates from
+it.
+"""
 
 
 class Layout(NamedTuple):
@@ -52,9 +58,11 @@ class Layout(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two rows in one column: the mean difference A - B over ``n`` common seeds, and the p-value of the paired t-test.
+    """Two rows in one column: the mean difference A - B over ``n`` common seeds, and the p-value of
+    the paired t-test.
 
-    ``holm`` is p with Holm's correction over all pairs of all columns and matrices; NaN without a test.
+    ``holm`` is p with Holm's correction over all pairs of all columns and matrices; NaN without a
+    test.
     """
 
     panel: str
@@ -75,8 +83,9 @@ class Ranking(NamedTuple):
         rows: Labels of the compared things, in order.
         columns: Labels of the adversaries.
         panels: Titles of the matrices; one empty title if there is one matrix.
-        cells: One row per cell: ``panel``, ``row``, ``column``, ``mean``, ``half`` (of the interval), ``std``, ``low``,
-            ``high``, ``n``, ``diverged``, ``best``, ``tied``, and of its row ``worst``, ``worst_column`` and ``mean_rank``.
+        cells: One row per cell: ``panel``, ``row``, ``column``, ``mean``, ``half`` (of the
+            interval), ``std``, ``low``, ``high``, ``n``, ``diverged``, ``best``, ``tied``, and of
+            its row ``worst``, ``worst_column`` and ``mean_rank``.
         pairs: Every pair of rows in every column.
         higher: True if more is better.
         notes: Lines that a reader of the numbers must know.
@@ -108,12 +117,20 @@ class Ranking(NamedTuple):
         where = f"{self.panels[0]}: " if self.panels[0] else ""
         count = first["column"].nunique()
         if count == 1:
-            apart = "a paired test does not separate them" if _tied(first, second["row"]) else "the next one"
+            apart = (
+                "a paired test does not separate them"
+                if _tied(first, second["row"])
+                else "the next one"
+            )
             worst = f"{best['row']} is best, with {best['worst']:.3g}"
             return f"{where}{worst}; {second['row']} follows with {second['worst']:.3g} ({apart})."
-        told = f"{best['row']} has the best worst case, {best['worst']:.3g} under {best['worst_column']}"
+        told = (
+            f"{best['row']} has the best worst case, {best['worst']:.3g} under "
+            f"{best['worst_column']}"
+        )
         return (
-            f"{where}{told}; {second['row']} follows with {second['worst']:.3g} under {second['worst_column']}. "
+            f"{where}{told}; {second['row']} follows with {second['worst']:.3g} under "
+            f"{second['worst_column']}. "
             f"{best['row']} is best, or tied with the best, in {len(leads)} of {count} columns."
         )
 
@@ -123,13 +140,28 @@ def _tied(cells: pd.DataFrame, row: str) -> bool:
 
 
 def ranking(
-    results: Results, metric: str | None, *, rows: str | None = None, columns: str | None = None, panels: str | None = None
+    results: Results,
+    metric: str | None,
+    *,
+    rows: str | None = None,
+    columns: str | None = None,
+    panels: str | None = None,
 ) -> Ranking:
-    """Compare runs by a metric: ``rows``, ``columns`` and ``panels`` name fields, separated by commas; see ``layout_of``."""
+    """Compare runs by a metric: ``rows``, ``columns`` and ``panels`` name fields, separated by
+    commas; see ``layout_of``.
+    """
     chosen = metric_of(results, metric)
     results = having(results, chosen)
-    fields = [split_columns(option, names) for option, names in (("hue", rows), ("x", columns), ("facet", panels))]
-    if not fields[2] and results.sweeps and results.runs["sweep"].nunique() > 1 and "sweep" not in (*fields[0], *fields[1]):
+    fields = [
+        split_columns(option, names)
+        for option, names in (("hue", rows), ("x", columns), ("facet", panels))
+    ]
+    if (
+        not fields[2]
+        and results.sweeps
+        and results.runs["sweep"].nunique() > 1
+        and "sweep" not in (*fields[0], *fields[1])
+    ):
         fields[2] = ("sweep",)
     runs = with_columns(results.runs, itertools.chain(*fields))
     return rank(runs, layout_of(runs, *fields), chosen.final, higher=chosen.higher)
@@ -159,7 +191,9 @@ def as_texts(
                 cell: Any = cells.get((row, column))
                 if cell is not None and cell.best:
                     bold.add((len(lines), len(line)))
-                mark = "" if cell is None else marks[0] if cell.best else marks[1] if cell.tied else ""
+                mark = (
+                    "" if cell is None else marks[0] if cell.best else marks[1] if cell.tied else ""
+                )
                 line[label(column)] = "-" if cell is None else number(cell, " ", mark="") + mark
             worst = f"{first.worst:.3f} ({label(first.worst_column)})"
             lines.append(line | {"worst": worst, "mean rank": f"{first.mean_rank:.2g}"})
@@ -167,34 +201,65 @@ def as_texts(
 
 
 def number(cell: Any, between: str | None, mark: str = TIED) -> str:
-    """Return a cell's mean with half of its interval; ``between`` separates both, and None leaves the interval out."""
+    """Return a cell's mean with half of its interval; ``between`` separates both, and None leaves
+    the interval out.
+    """
     shown = f"{cell.mean:.3f}" if abs(cell.mean) < 10 else f"{cell.mean:.4g}"
     if between is None:
         return (f"{cell.mean:.2f}" if abs(cell.mean) < 10 else f"{cell.mean:.2g}").removeprefix("0")
-    spread = "" if math.isnan(cell.half) else f"{between}\N{PLUS-MINUS SIGN}{between.strip(chr(10))}{cell.half:.3f}"
+    spread = (
+        ""
+        if math.isnan(cell.half)
+        else f"{between}\N{PLUS-MINUS SIGN}{between.strip(chr(10))}{cell.half:.3f}"
+    )
     return shown + spread + (f" {mark}" if cell.tied and mark else "")
 
 
-def layout_of(runs: pd.DataFrame, rows: Sequence[str] = (), columns: Sequence[str] = (), panels: Sequence[str] = ()) -> Layout:
+def layout_of(
+    runs: pd.DataFrame,
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    panels: Sequence[str] = (),
+) -> Layout:
     """Choose the fields that are rows, columns, and separate matrices.
 
-    By default rows are the fields of the defence that vary, columns the fields of the adversary that vary. Every other field
-    that distinguishes runs becomes part of the rows, if it tunes a defence, or gets a matrix per value: a cell is a mean over
-    seeds only. Fields that follow from others, such as a learning rate per method, need no place.
+    By default rows are the fields of the defence that vary, columns the fields of the adversary
+    that vary. Every other field that distinguishes runs becomes part of the rows, if it tunes a
+    defence, or gets a matrix per value: a cell is a mean over seeds only. Fields that follow from
+    others, such as a learning rate per method, need no place.
     """
     varied = {name for name in COLUMNS if runs[name].nunique(dropna=False) > 1}
-    own = tuple(rows) or tuple(name for name in DEFENCE if name in varied and name not in (*columns, *panels))
-    own = own or tuple(name for name in TUNING if name in varied and name not in (*columns, *panels))[:1] or ("method",)
+    own = tuple(rows) or tuple(
+        name for name in DEFENCE if name in varied and name not in (*columns, *panels)
+    )
+    own = (
+        own
+        or tuple(name for name in TUNING if name in varied and name not in (*columns, *panels))[:1]
+        or ("method",)
+    )
     shown = {*own, *([*DEFENCE[1:]] if RULE in own else ())}
     chosen = [name for name in ADVERSARY if name in varied and name not in (*shown, *panels)]
     across = tuple(columns) or tuple(telling_apart(_texts(runs, chosen), chosen, ()))
     across = across or tuple(name for name in ("attack", "switching") if name not in shown)[:1]
     above = tuple(panels)
-    if READING in varied and READING not in shown and READING not in across:  # else a row would mix the readings' columns
+    # else a row would mix the readings' columns
+    if READING in varied and READING not in shown and READING not in across:
         across, above = tuple(name for name in across if name != ENTRY), (*above, READING)
-    if not rows and not panels and "method" in own and len(own) > 1 and _count(runs, own) > MOST_ROWS:
+    if (
+        not rows
+        and not panels
+        and "method" in own
+        and len(own) > 1
+        and _count(runs, own) > MOST_ROWS
+    ):
         own, above = tuple(name for name in own if name != "method"), (*above, "method")
-    if not columns and not panels and "switching" in across and len(across) > 1 and _count(runs, across) > MOST_COLUMNS:
+    if (
+        not columns
+        and not panels
+        and "switching" in across
+        and len(across) > 1
+        and _count(runs, across) > MOST_COLUMNS
+    ):
         across, above = tuple(name for name in across if name != "switching"), (*above, "switching")
     given = [*own, *across, *above]
     rest = telling_apart(_texts(runs, [*COLUMNS, *set(given) - set(COLUMNS)]), COLUMNS, given)
@@ -204,7 +269,10 @@ def layout_of(runs: pd.DataFrame, rows: Sequence[str] = (), columns: Sequence[st
 
 def _texts(runs: pd.DataFrame, names: Sequence[str]) -> list[dict[str, str]]:
     """Return the values of some columns as texts, by name."""
-    return [dict(zip(names, row, strict=True)) for row in runs[list(names)].astype(str).itertuples(index=False, name=None)]
+    return [
+        dict(zip(names, row, strict=True))
+        for row in runs[list(names)].astype(str).itertuples(index=False, name=None)
+    ]
 
 
 def _count(runs: pd.DataFrame, names: Sequence[str]) -> int:
@@ -221,19 +289,29 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
         higher: True if more is better.
 
     Raises:
-        SpecError: There is one thing only, there are too many matrices to read, or runs of a cell differ in more than the seed.
+        SpecError: There is one thing only, there are too many matrices to read, or runs of a cell
+            differ in more than the seed.
     """
-    labels = {part: labelled(runs, fields) for part, fields in zip(("row", "column", "panel"), layout, strict=True)}
-    orders = {part: in_order(runs, fields, labels[part]) for part, fields in zip(labels, layout, strict=True)}
+    labels = {
+        part: labelled(runs, fields)
+        for part, fields in zip(("row", "column", "panel"), layout, strict=True)
+    }
+    orders = {
+        part: in_order(runs, fields, labels[part])
+        for part, fields in zip(labels, layout, strict=True)
+    }
     if len(orders["panel"]) > MOST_PANELS:
         raise SpecError(
-            f"the runs differ in {', '.join(map(name_of, layout.panels))}: {len(orders['panel'])} matrices, and "
+            f"the runs differ in {', '.join(map(name_of, layout.panels))}: "
+            f"{len(orders['panel'])} matrices, and "
             f"{MOST_PANELS} can be read. Try: --where with a condition on the runs"
         )
     named = runs.assign(**labels, diverged=runs["status"] == "diverged")
     keys = ["panel", "row", "column"]
     check_means(named, keys)
-    seeds = named.groupby([*keys, "seed"], sort=False)[value].agg(lambda values: values.mean(skipna=False))
+    seeds = named.groupby([*keys, "seed"], sort=False)[value].agg(
+        lambda values: values.mean(skipna=False)
+    )
     by_cell = {key: own.droplevel(keys) for key, own in seeds.groupby(level=keys, sort=False)}
     diverged = named.groupby(keys, sort=False)["diverged"].sum()
     cells = []
@@ -245,8 +323,21 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
         ends = student(list(own))
         low, high = within(*ends, value)
         std = float(own.std(ddof=1, skipna=False)) if len(own) > 1 else math.nan
-        cells.append((*key, mean, (ends.high - ends.low) / 2, std, float(low), float(high), len(own), int(diverged[key])))
-    frame = pd.DataFrame(cells, columns=[*keys, "mean", "half", "std", "low", "high", "n", "diverged"])
+        cells.append(
+            (
+                *key,
+                mean,
+                (ends.high - ends.low) / 2,
+                std,
+                float(low),
+                float(high),
+                len(own),
+                int(diverged[key]),
+            )
+        )
+    frame = pd.DataFrame(
+        cells, columns=[*keys, "mean", "half", "std", "low", "high", "n", "diverged"]
+    )
     pairs = _pairs(by_cell, orders)
     return Ranking(
         layout,
@@ -261,7 +352,9 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
 
 
 def labelled(runs: pd.DataFrame, names: Sequence[str]) -> pd.Series[Any]:
-    """Return the label of each run by some fields: methods as in legends, a chain with its rule as ``nnm+cwtm``."""
+    """Return the label of each run by some fields: methods as in legends, a chain with its rule as
+    ``nnm+cwtm``.
+    """
     parts, left = [], list(names)
     if "pre_aggregators" in left:  # a chain is written with its rule
         left[left.index("pre_aggregators")] = RULE
@@ -274,14 +367,26 @@ def labelled(runs: pd.DataFrame, names: Sequence[str]) -> pd.Series[Any]:
             parts.append(chain + runs["aggregator"])
         elif name == "switching":
             ticks = {value: tick(runs, name, value) for value in runs[name].unique()}
-            ticks = ticks if len(set(ticks.values())) == len(ticks) else {value: str(value) for value in ticks}
+            ticks = (
+                ticks
+                if len(set(ticks.values())) == len(ticks)
+                else {value: str(value) for value in ticks}
+            )
             short = all(len(text) < 6 for text in ticks.values())
-            parts.append(runs[name].map(lambda text, ticks=ticks, short=short: f"K={ticks[text]}" if short else ticks[text]))
+            parts.append(
+                runs[name].map(
+                    lambda text, ticks=ticks, short=short: (
+                        f"K={ticks[text]}" if short else ticks[text]
+                    )
+                )
+            )
         else:
             parts.append(runs[name].map(lambda one, name=name: text_of(name, one)))
     if not parts:
         return pd.Series("", index=runs.index)
-    return pd.Series([", ".join(map(str, words)) for words in zip(*parts, strict=True)], index=runs.index)
+    return pd.Series(
+        [", ".join(map(str, words)) for words in zip(*parts, strict=True)], index=runs.index
+    )
 
 
 def in_order(runs: pd.DataFrame, names: Sequence[str], labels: pd.Series[Any]) -> list[str]:
@@ -296,7 +401,8 @@ def in_order(runs: pd.DataFrame, names: Sequence[str], labels: pd.Series[Any]) -
 
 
 def _pairs(by_cell: dict[Any, pd.Series[Any]], orders: dict[str, list[str]]) -> list[Pair]:
-    scores = {key: dict(zip(own.index, own, strict=True)) for key, own in by_cell.items()}  # by seed
+    # by seed
+    scores = {key: dict(zip(own.index, own, strict=True)) for key, own in by_cell.items()}
     found = []
     for panel, column in itertools.product(orders["panel"], orders["column"]):
         for a, b in itertools.combinations(orders["row"], 2):
@@ -306,11 +412,16 @@ def _pairs(by_cell: dict[Any, pd.Series[Any]], orders: dict[str, list[str]]) -> 
             if differences:
                 mean, test = float(np.mean(differences)), paired_t(differences)
                 found.append(Pair(panel, column, a, b, len(differences), mean, test, math.nan))
-    return [pair._replace(holm=p) for pair, p in zip(found, holm([pair.p for pair in found]), strict=True)]
+    return [
+        pair._replace(holm=p)
+        for pair, p in zip(found, holm([pair.p for pair in found]), strict=True)
+    ]
 
 
 def _judged(cells: pd.DataFrame, pairs: Sequence[Pair], *, higher: bool) -> pd.DataFrame:
-    """Add ``best``, ``tied``, ``worst``, ``worst_column`` and ``mean_rank``; a missing mean is never best, and worst of all."""
+    """Add ``best``, ``tied``, ``worst``, ``worst_column`` and ``mean_rank``; a missing mean is
+    never best, and worst of all.
+    """
     sign = 1 if higher else -1
     score = (sign * cells["mean"]).fillna(-np.inf)
     columns = [cells["panel"], cells["column"]]
@@ -323,7 +434,8 @@ def _judged(cells: pd.DataFrame, pairs: Sequence[Pair], *, higher: bool) -> pd.D
     def tied(cell: Any) -> bool:
         leader = leaders.get((cell.panel, cell.column))
         return (
-            leader not in (None, cell.row) and apart.get((cell.panel, cell.column, frozenset((leader, cell.row))), 0.0) > LEVEL
+            leader not in (None, cell.row)
+            and apart.get((cell.panel, cell.column, frozenset((leader, cell.row))), 0.0) > LEVEL
         )
 
     ranks = (-score).groupby(columns, sort=False).rank(method="average")
@@ -339,21 +451,30 @@ def _judged(cells: pd.DataFrame, pairs: Sequence[Pair], *, higher: bool) -> pd.D
 
 
 def _notes(
-    runs: pd.DataFrame, rows: pd.Series[Any], cells: pd.DataFrame, pairs: Sequence[Pair], orders: dict[str, list[str]]
+    runs: pd.DataFrame,
+    rows: pd.Series[Any],
+    cells: pd.DataFrame,
+    pairs: Sequence[Pair],
+    orders: dict[str, list[str]],
 ) -> list[str]:
     few, most = int(cells["n"].min()), int(cells["n"].max())
     tests = sum(not math.isnan(pair.p) for pair in pairs)
     seeds = many(most, "seed") if few == most else f"{few} to {most} seeds"
     notes = [f"{SPREAD} over {seeds}" if most > 1 else "one seed: no interval"]
     if tests:
-        notes.append(f"{TIED}: not separated from the best by paired t-tests (Holm over {many(tests, 'test')}, 5%)")
+        notes.append(
+            f"{TIED}: not separated from the best by paired t-tests (Holm over "
+            f"{many(tests, 'test')}, 5%)"
+        )
     elif len(orders["row"]) > 1:
         notes.append("no test: a paired test needs several seeds")
     fair = rates_of(runs, method_names(runs)) or rates_of(runs, rows)
     if fair:
         notes.append(fair)
     if cells["diverged"].any():
-        notes.append(f"{many(int(cells['diverged'].sum()), 'diverged run')} counted with the last number")
+        notes.append(
+            f"{many(int(cells['diverged'].sum()), 'diverged run')} counted with the last number"
+        )
     whole = math.prod(map(len, orders.values()))
     if len(cells) < whole:
         notes.append(f"{whole - len(cells)} of {whole} cells have no run")

@@ -1,4 +1,6 @@
-"""Data of figures of searches: trials, what they optimise, and their repetitions with other seeds."""
+"""Data of figures of searches: trials, what they optimise, and their repetitions with other
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,12 @@ class Searches(NamedTuple):
     """Stored searches.
 
     Attributes:
-        trials: Columns of the table, by search and number; ``parameters`` and ``run_keys`` read; an infinite value is infinite.
+        trials: Columns of the table, by search and number; ``parameters`` and ``run_keys`` read; an
+            infinite value is infinite.
         about: Descriptions by the name of the file.
-        runs: All runs with a result, as of ``Results.runs``, with ``cell``, which is equal for runs that differ in the seed
-            only, and ``entry``, where the attack acts; both are equal for runs that met the same adversary.
+        runs: All runs with a result, as of ``Results.runs``, with ``cell``, which is equal for runs
+            that differ in the seed only, and ``entry``, where the attack acts; both are equal for
+            runs that met the same adversary.
     """
 
     trials: pd.DataFrame
@@ -61,7 +65,9 @@ class Searches(NamedTuple):
         return self.about[file_of(search)]
 
     def repetitions(self) -> Iterator[tuple[Any, pd.DataFrame]]:
-        """Yield each trial, and the runs of its choices with the seeds of ``then``; empty unless all of them have a result."""
+        """Yield each trial, and the runs of its choices with the seeds of ``then``; empty unless
+        all of them have a result.
+        """
         cells = self.runs.drop_duplicates("run_key").set_index("run_key")["cell"]
         places, seeds = self.runs.groupby("cell").indices, self.runs["seed"].to_numpy()
         for trial in self.trials.itertuples():
@@ -75,9 +81,13 @@ class Searches(NamedTuple):
 
 
 def numbers_of(runs: pd.DataFrame, goal: str) -> pd.Series[Any]:
-    """Return the optimised number of each run, by its seed; the worst number for a run that diverged."""
+    """Return the optimised number of each run, by its seed; the worst number for a run that
+    diverged.
+    """
     known = GOALS[goal]
-    values = runs[known.final].astype(float) if known.final else pd.Series(math.nan, index=runs.index)
+    values = (
+        runs[known.final].astype(float) if known.final else pd.Series(math.nan, index=runs.index)
+    )
     return values.mask(runs["status"] == "diverged", known.worst).set_axis(runs["seed"])
 
 
@@ -88,9 +98,16 @@ def read_searches(engine: Engine, where: str | None) -> Searches:
         NotFoundError: There is no such trial.
         SpecError: The condition is not valid.
     """
-    trials = read(engine, f"SELECT * FROM trials {f'WHERE ({where})' if where else ''} ORDER BY search, number")
+    trials = read(
+        engine,
+        f"SELECT * FROM trials {f'WHERE ({where})' if where else ''} ORDER BY search, number",
+    )
     if trials.empty:
-        why = f"where={where}: it holds for no trial" if where else "no trial of a search is stored here"
+        why = (
+            f"where={where}: it holds for no trial"
+            if where
+            else "no trial of a search is stored here"
+        )
         raise NotFoundError(f"{why}. Try: dynabro search NAME")
     names = list(dict.fromkeys(map(file_of, trials["search"])))
     about = {name: found for name in names if (found := _about(engine, name)) is not None}
@@ -119,7 +136,8 @@ def _about(engine: Engine, name: str) -> About | None:
         return None
     if with_sweep:
         warnings.warn(
-            f"name={name}: a search and a sweep are stored under this name. The search is shown; the sweep's runs count as its "
+            f"name={name}: a search and a sweep are stored under this name. The search is "
+            "shown; the sweep's runs count as its "
             f"own. Try: other names, or dynabro runs --where \"sweep = '{name}'\" for all of them",
             stacklevel=2,
         )

@@ -1,4 +1,6 @@
-"""The look of figures: sizes for print, and a colour, a marker and a dash for each method, also distinct in grey."""
+"""The look of figures: sizes for print, and a colour, a marker and a dash for each method, also
+distinct in grey.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 from dynabro_cli.figures._columns import BETA
 
 POWER = re.compile(r"\^\{(-?[0-9.]+)\}")
-RAISED = str.maketrans("0123456789-", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b")
+RAISED = str.maketrans(
+    "0123456789-", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b"
+)
 COLUMN, PAGE = 3.35, 6.9
 """Widths of one column and of a whole page of a two-column paper, in inches."""
 WIDTHS = {"column": COLUMN, "page": PAGE}
@@ -64,7 +68,9 @@ SIZES: tuple[Any, ...] = (
 
 @contextlib.contextmanager
 def for_print(width: str | None) -> Iterator[None]:
-    """Draw pictures, within the context, with the width ``column`` or ``page`` and text of 8 pt; None for their own widths."""
+    """Draw pictures, within the context, with the width ``column`` or ``page`` and text of 8 pt;
+    None for their own widths.
+    """
     token = _chosen.set(None if width is None else WIDTHS[width])
     try:
         with rc_context(RC if width is None else {**RC, **dict.fromkeys(SIZES, PRINT_SIZE)}):
@@ -94,7 +100,10 @@ class Powers(LogFormatterSciNotation):
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         text = super().__call__(x, pos).removeprefix(r"$\mathdefault{").removesuffix("}$")
-        return POWER.sub(lambda match: match[1].translate(RAISED), text.replace(r"\times", "\N{MULTIPLICATION SIGN}"))
+        return POWER.sub(
+            lambda match: match[1].translate(RAISED),
+            text.replace(r"\times", "\N{MULTIPLICATION SIGN}"),
+        )
 
 
 def plain_powers(figure: Figure) -> None:
@@ -144,7 +153,9 @@ KNOWN = {
     "DeMoA": 7,
     "Byz-NSGDM": 12,
 }
-"""Places of methods in ``LINES``, by their label: they look the same in all figures and in reports."""
+"""Places of methods in ``LINES``, by their label: they look the same in all figures and in
+reports.
+"""
 STRENGTHS = (
     Line("#000000", "o", "-"),
     Line("#0072B2", "s", (0, (5, 1.2))),

@@ -1,4 +1,6 @@
-r"""Tables: as pictures, as HTML, and in LaTeX with the rules of the package booktabs (``\usepackage{booktabs}``)."""
+r"""Tables: as pictures, as HTML, and in LaTeX with the rules of the package booktabs
+(``\usepackage{booktabs}``).
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,14 @@ from matplotlib.transforms import Bbox
 from dynabro_cli.figures._style import NOTE_SIZE, PAGE, note_size, width_of
 
 LINE_HEIGHT, MORE, CHARACTER = 0.22, 0.6, 0.0084
-"""Height of a row in inches, of each further line relative to it, and width of a letter per point of its size."""
+"""Height of a row in inches, of each further line relative to it, and width of a letter per point
+of its size.
+"""
 SIZE = 7.0
 WORD = re.compile(r"\s*-*[^\s-]+-*|\s*-+")
-"""A word, or a part of a word up to a hyphen, with the spaces before it: lines are not broken within it."""
+"""A word, or a part of a word up to a hyphen, with the spaces before it: lines are not broken
+within it.
+"""
 HTML = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -41,7 +47,7 @@ p {{ font-size: .85rem; max-width: 75ch; }}
 </table></div>
 <p>{notes}</p>
 </html>
-"""
+"""  # noqa: E501
 MINUS = re.compile(r"(?<![\w.-])-(?=[\d.])")
 """A minus sign before a number; between letters and digits it is a hyphen."""
 ESCAPED = {
@@ -77,10 +83,14 @@ def draw_table(table: pd.DataFrame, title: str) -> Figure:
     texts = _broken(texts, int(width / (CHARACTER * size)))
     heights = [1 + MORE * max(text.count("\n") for text in row) for row in texts]
     widths = _widths(texts)
-    figure = Figure(figsize=(width, LINE_HEIGHT * size / SIZE * (sum(heights) + 2)), layout="constrained")
+    figure = Figure(
+        figsize=(width, LINE_HEIGHT * size / SIZE * (sum(heights) + 2)), layout="constrained"
+    )
     axes = figure.subplots()
     axes.set_axis_off()
-    drawn = axes.table(texts, colWidths=[width / sum(widths) for width in widths], cellLoc="left", bbox=Bbox.unit())
+    drawn = axes.table(
+        texts, colWidths=[width / sum(widths) for width in widths], cellLoc="left", bbox=Bbox.unit()
+    )
     drawn.auto_set_font_size(False)
     drawn.set_fontsize(size)
     for (row, _), cell in drawn.get_celld().items():
@@ -94,22 +104,43 @@ def draw_table(table: pd.DataFrame, title: str) -> Figure:
 
 
 def _broken(texts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
-    """Return the texts with lines broken so that a row has at most ``most`` letters: the widest columns are narrowed first."""
+    """Return the texts with lines broken so that a row has at most ``most`` letters: the widest
+    columns are narrowed first.
+    """
     columns = range(len(texts[0]))
-    words = [["\n".join(word.strip() for word in WORD.findall(text)) for text in row] for row in texts]
+    words = [
+        ["\n".join(word.strip() for word in WORD.findall(text)) for text in row] for row in texts
+    ]
     widths, least = _widths(texts), _widths(words)
     while sum(widths) > most and widths != least:
-        widest = max((column for column in columns if widths[column] > least[column]), key=lambda column: widths[column])
+        widest = max(
+            (column for column in columns if widths[column] > least[column]),
+            key=lambda column: widths[column],
+        )
         widths[widest] -= 1
-    head = [_lines(text, int((width - 2) / BOLD)) for text, width in zip(texts[0], widths, strict=True)]
-    return [head, *([_lines(text, width - 2) for text, width in zip(row, widths, strict=True)] for row in texts[1:])]
+    head = [
+        _lines(text, int((width - 2) / BOLD)) for text, width in zip(texts[0], widths, strict=True)
+    ]
+    return [
+        head,
+        *(
+            [_lines(text, width - 2) for text, width in zip(row, widths, strict=True)]
+            for row in texts[1:]
+        ),
+    ]
 
 
 def _widths(texts: Sequence[Sequence[str]]) -> list[int]:
-    """Return the letters that each column needs, and two more; the first row is the head, which is bold."""
+    """Return the letters that each column needs, and two more; the first row is the head, which is
+    bold.
+    """
     return [
         2
-        + max(math.ceil(len(line) * (1 if row else BOLD)) for row, own in enumerate(texts) for line in own[column].split("\n"))
+        + max(
+            math.ceil(len(line) * (1 if row else BOLD))
+            for row, own in enumerate(texts)
+            for line in own[column].split("\n")
+        )
         for column in range(len(texts[0]))
     ]
 
@@ -130,7 +161,8 @@ def _lines(text: str, letters: int) -> str:
 
 
 def as_table(numbers: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return final numbers as a table of texts: one row per series and one column per place, the last but one of ``by``.
+    """Return final numbers as a table of texts: one row per series and one column per place, the
+    last but one of ``by``.
 
     A cell is the mean, with the standard deviation over seeds if there are several.
     """
@@ -141,30 +173,46 @@ def as_table(numbers: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     ]
     named = numbers.assign(cell=cells)
     rows = [name for name in by if name != x]
-    wide = named.pivot(index=rows, columns=x, values="cell").reindex(columns=list(dict.fromkeys(named[x])))
-    wide = wide.reindex(list(dict.fromkeys(named[rows].itertuples(index=False, name=None)))) if len(rows) > 1 else wide
+    wide = named.pivot(index=rows, columns=x, values="cell").reindex(
+        columns=list(dict.fromkeys(named[x]))
+    )
+    wide = (
+        wide.reindex(list(dict.fromkeys(named[rows].itertuples(index=False, name=None))))
+        if len(rows) > 1
+        else wide
+    )
     table = wide.fillna("-").reset_index().astype(str)
-    return table.rename(columns={series: "", **{name: name.replace("_", " ") for name in rows if name != series}})
+    return table.rename(
+        columns={series: "", **{name: name.replace("_", " ") for name in rows if name != series}}
+    )
 
 
 def in_latex(table: pd.DataFrame, note: str = "", bold: Collection[tuple[int, int]] = ()) -> str:
     """Return a table of texts in LaTeX."""
-    return latex_table([str(name) for name in table.columns], table.astype(str).values.tolist(), note, bold)
+    return latex_table(
+        [str(name) for name in table.columns], table.astype(str).values.tolist(), note, bold
+    )
 
 
-def in_html(table: pd.DataFrame, title: str, notes: Sequence[str], bold: Collection[tuple[int, int]] = ()) -> str:
+def in_html(
+    table: pd.DataFrame, title: str, notes: Sequence[str], bold: Collection[tuple[int, int]] = ()
+) -> str:
     """Return a table of texts as a page of HTML, to look at or to copy from."""
     head = "".join(f"<th>{escape_html(str(name))}</th>" for name in table.columns)
     rows = [
         "".join(
-            f"<td><b>{escape_html(text)}</b></td>" if (place, column) in bold else f"<td>{escape_html(text)}</td>"
+            f"<td><b>{escape_html(text)}</b></td>"
+            if (place, column) in bold
+            else f"<td>{escape_html(text)}</td>"
             for column, text in enumerate(map(str, row))
         )
         for place, row in enumerate(table.values.tolist())
     ]
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
     told = "".join(f"<br>{escape_html(line)}" for line in notes)
-    return HTML.format(title=escape_html(title), head=head, body=body, notes=told.removeprefix("<br>"))
+    return HTML.format(
+        title=escape_html(title), head=head, body=body, notes=told.removeprefix("<br>")
+    )
 
 
 def escape_latex(text: str) -> str:
@@ -176,9 +224,13 @@ def escape_latex(text: str) -> str:
 
 
 def latex_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "", bold: Collection[tuple[int, int]] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    note: str = "",
+    bold: Collection[tuple[int, int]] = (),
 ) -> str:
-    """Return a ``tabular`` of texts: numbers to the right, other texts to the left, long ones in lines of a fixed width.
+    """Return a ``tabular`` of texts: numbers to the right, other texts to the left, long ones in
+    lines of a fixed width.
 
     Args:
         columns: The header.
@@ -192,7 +244,10 @@ def latex_table(
     lines += [" & ".join(map(escape_latex, columns)) + r" \\", r"\midrule"]
     for place, row in enumerate(rows):
         texts = list(map(escape_latex, row))
-        cells = [rf"\textbf{{{text}}}" if (place, column) in bold else text for column, text in enumerate(texts)]
+        cells = [
+            rf"\textbf{{{text}}}" if (place, column) in bold else text
+            for column, text in enumerate(texts)
+        ]
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 

@@ -1,4 +1,5 @@
-"""Per-worker gradients of any torch model: one pass over all workers' samples, one gradient per worker.
+"""Per-worker gradients of any torch model: one pass over all workers' samples, one gradient per
+worker.
 
 >>> import torch
 >>> from torch import nn
@@ -20,7 +21,9 @@ __all__ = ["WorkerGradients"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``WorkerGradients`` on first use, so that importing the package does not import torch."""
+    """Import ``WorkerGradients`` on first use, so that importing the package does not import
+    torch.
+    """
     if name == "WorkerGradients":
         from dynabro_cli.gradients.engine import WorkerGradients
 

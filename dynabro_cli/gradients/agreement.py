@@ -1,7 +1,9 @@
-"""Choice of a way to compute gradients by comparison with each worker's own forward and backward pass.
+"""Choice of a way to compute gradients by comparison with each worker's own forward and backward
+pass.
 
-The shared pass knows the types of layers. It does not know what ``forward`` does between them: a mean over the mini-batch, for
-example, would be a mean over all workers' samples. So the ways are tried on a copy of the model, in double precision.
+The shared pass knows the types of layers. It does not know what ``forward`` does between them: a
+mean over the mini-batch, for example, would be a mean over all workers' samples. So the ways are
+tried on a copy of the model, in double precision.
 """
 
 from __future__ import annotations
@@ -27,19 +29,26 @@ GROUPS = 4
 MOST_VALUES = 600_000
 """Input values of a comparison, about a pass."""
 NOISE = 0.1
-MIXES = "forward mixes samples in evaluation mode, so test accuracy depends on the parts in which the test set is computed"
+MIXES = (
+    "forward mixes samples in evaluation mode, so test accuracy depends on the parts in "
+    "which the test set is computed"
+)
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 2e-3}
 
 
 class Choice(NamedTuple):
-    """The ways that remain, why earlier ways are left out (empty if none is), and if ``forward`` draws random numbers."""
+    """The ways that remain, why earlier ways are left out (empty if none is), and if ``forward``
+    draws random numbers.
+    """
 
     kinds: list[str]
     reason: str
     draws: bool
 
 
-def choose(model: nn.Module, kinds: Sequence[str], make: Make, workers: int, inputs: Tensor, labels: Tensor) -> Choice:
+def choose(
+    model: nn.Module, kinds: Sequence[str], make: Make, workers: int, inputs: Tensor, labels: Tensor
+) -> Choice:
     """Leave out the ways that do not give each worker's own gradients.
 
     Args:
@@ -47,7 +56,8 @@ def choose(model: nn.Module, kinds: Sequence[str], make: Make, workers: int, inp
         kinds: The ways in their order; the last one is not tried.
         make: Makes the engines of the ways.
         workers: The number m of workers.
-        inputs: Samples [n, c, h, w], n >= 1. Their values change a little, so that no two mini-batches are alike.
+        inputs: Samples [n, c, h, w], n >= 1. Their values change a little, so that no two
+            mini-batches are alike.
         labels: Class numbers [n], or what the loss takes [n, ...].
     """
     with generators_kept(inputs.device):
@@ -66,8 +76,12 @@ def choose(model: nn.Module, kinds: Sequence[str], make: Make, workers: int, inp
                 reason = "its gradients are not finite"
                 continue
             choice = _first_that_agrees(trial, kinds, expected)
-            return choice._replace(reason="; ".join(filter(None, (choice.reason, MIXES if mixes else ""))))
-    return Choice(list(kinds), f"a comparison with each worker's own pass was not possible ({reason})", False)
+            return choice._replace(
+                reason="; ".join(filter(None, (choice.reason, MIXES if mixes else "")))
+            )
+    return Choice(
+        list(kinds), f"a comparison with each worker's own pass was not possible ({reason})", False
+    )
 
 
 def _first_that_agrees(trial: _Trial, kinds: Sequence[str], expected: list[Tensor]) -> Choice:
@@ -97,24 +111,37 @@ class _Trial:
         self._make, self._workers, self._dtype = make, workers, dtype
 
     def prepare(self, inputs: Tensor, labels: Tensor, *, varied: bool) -> bool:
-        """Make mini-batches and parameters; return True if ``forward`` draws random numbers outside of its dropout layers."""
+        """Make mini-batches and parameters; return True if ``forward`` draws random numbers outside
+        of its dropout layers.
+        """
         size = max(1, min(len(labels) // GROUPS, MOST_VALUES // (GROUPS * inputs[0].numel())))
         places = torch.arange(GROUPS * size, device=inputs.device) % len(labels)
         x, generator = inputs[places].to(self._dtype), torch.Generator().manual_seed(0)
         if varied:
-            # Positive integers stay legal: characters of a text get smaller, and rounding removes the noise.
-            scales = torch.linspace(1, 0.5, GROUPS).repeat_interleave(size).view(-1, *[1] * (x.ndim - 1))
+            # Positive integers stay legal: characters of a text get smaller, and rounding removes
+            # the noise.
+            scales = (
+                torch.linspace(1, 0.5, GROUPS).repeat_interleave(size).view(-1, *[1] * (x.ndim - 1))
+            )
             x = x * scales.to(x) + 0.49 * torch.rand(x.shape, generator=generator).to(x)
             for parameter in self._model.parameters():
-                if parameter.requires_grad:  # a parameter that starts from 0 would hide what it multiplies
+                # a parameter that starts from 0 would hide what it multiplies
+                if parameter.requires_grad:
                     size_of = float(parameter.detach().square().mean().sqrt()) or 1.0
-                    parameter.data += NOISE * size_of * torch.randn(parameter.shape, generator=generator).to(parameter)
+                    parameter.data += (
+                        NOISE
+                        * size_of
+                        * torch.randn(parameter.shape, generator=generator).to(parameter)
+                    )
         for module in self._model.modules():
             if is_random(module) and hasattr(module, "p"):  # the ways draw masks differently
                 cast(nn.Dropout, module).p = 0.0
         y = labels[places]
         y = y.to(self._dtype) if y.is_floating_point() else y
-        self._batch = x.view(self._workers, -1, *x.shape[1:]), y.view(self._workers, -1, *y.shape[1:])
+        self._batch = (
+            x.view(self._workers, -1, *x.shape[1:]),
+            y.view(self._workers, -1, *y.shape[1:]),
+        )
         before = generator_states(x.device)
         with torch.no_grad():  # a module that keeps its output could not be copied afterwards
             self._model.train()(x[:size])
@@ -130,15 +157,26 @@ class _Trial:
     def compute(self, kind: str) -> list[Tensor]:
         """Return losses [k], gradients [k, d] and batch statistics [k, s]."""
         engine = self._make(copy.deepcopy(self._model), self._workers, kinds=(kind,))
-        losses = engine(*self._batch, GROUPS // self._workers, [0] * GROUPS if engine.random else [])
+        losses = engine(
+            *self._batch, GROUPS // self._workers, [0] * GROUPS if engine.random else []
+        )
         return [losses, engine.matrix, engine.statistics]
 
     def agree(self, computed: list[Tensor], expected: list[Tensor]) -> bool:
-        """Return True if losses, the gradients of each parameter, and statistics are equal up to rounding."""
-        sizes = [parameter.numel() for parameter in self._model.parameters() if parameter.requires_grad]
+        """Return True if losses, the gradients of each parameter, and statistics are equal up to
+        rounding.
+        """
+        sizes = [
+            parameter.numel() for parameter in self._model.parameters() if parameter.requires_grad
+        ]
         pairs = [(computed[place], expected[place]) for place in (0, 2)]
-        pairs += zip(*(torch.split(matrix, sizes, 1) for matrix in (computed[1], expected[1])), strict=True)
+        pairs += zip(
+            *(torch.split(matrix, sizes, 1) for matrix in (computed[1], expected[1])), strict=True
+        )
         # a gradient of 0, such as the bias before batch norm has, is only as small as rounding
         least = 0.01 * float(expected[1].norm())
         tolerance = TOLERANCES[self._dtype]
-        return all(float((ours - theirs).norm()) <= tolerance * max(float(theirs.norm()), least) for ours, theirs in pairs)
+        return all(
+            float((ours - theirs).norm()) <= tolerance * max(float(theirs.norm()), least)
+            for ours, theirs in pairs
+        )

@@ -1,7 +1,8 @@
-"""Gradients of a chain of layers without autograd: the same operations in the same order, with equal results bit for bit.
+"""Gradients of a chain of layers without autograd: the same operations in the same order, with
+equal results bit for bit.
 
-In a small network, autograd and modules take most of the time of a pass. A chain has compiled convolution blocks, one
-``nn.Flatten``, linear layers and ReLUs.
+In a small network, autograd and modules take most of the time of a pass. A chain has compiled
+convolution blocks, one ``nn.Flatten``, linear layers and ReLUs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class Chain:
         self._layers = layers
 
     def serves(self, x: Tensor) -> bool:
-        """Return True if the chain computes on the inputs [N, c, h, w]: all its blocks are compiled for such images."""
+        """Return True if the chain computes on the inputs [N, c, h, w]: all its blocks are compiled
+        for such images.
+        """
         if x.device.type != "cpu" or x.dtype != torch.float32 or x.ndim != 4:
             return False
         shape = tuple(x.shape[1:])
@@ -44,7 +47,8 @@ class Chain:
             labels: Class numbers, [N].
             workers: The number m of workers; each has N / m samples.
         """
-        kept: list[tuple[Tensor, Tensor | None]] = []  # the tensors that each layer's backward step reads
+        # the tensors that each layer's backward step reads
+        kept: list[tuple[Tensor, Tensor | None]] = []
         for layer in self._layers:
             y, places = x, None
             if isinstance(layer, WorkerLinear):
@@ -58,7 +62,8 @@ class Chain:
             x = y
         logs = torch.log_softmax(x, 1)
         losses = F.nll_loss(logs, labels, reduction="none")
-        share = torch.ones(()) / (len(labels) // workers)  # the gradient of a mean over a worker's samples
+        # the gradient of a mean over a worker's samples
+        share = torch.ones(()) / (len(labels) // workers)
         gy = torch.zeros_like(logs).scatter_(1, labels[:, None], -float(share))
         gy = torch.ops.aten._log_softmax_backward_data(gy, logs, 1, logs.dtype)
         for place in reversed(range(len(self._layers))):
@@ -67,7 +72,9 @@ class Chain:
 
 
 def _back(layer: nn.Module, gy: Tensor, x: Tensor, places: Tensor | None, *, first: bool) -> Tensor:
-    """Write a layer's gradients from its output's gradient; return its input's gradient, unless the layer is the first."""
+    """Write a layer's gradients from its output's gradient; return its input's gradient, unless the
+    layer is the first.
+    """
     if isinstance(layer, WorkerLinear):
         layer.write_gradients(gy, x)
         return gy if first else gy @ cast(Tensor, layer.weight)
@@ -75,8 +82,17 @@ def _back(layer: nn.Module, gy: Tensor, x: Tensor, places: Tensor | None, *, fir
         gy = gy.contiguous(memory_format=torch.channels_last)
         bias = layer.conv.gradient("bias") if layer.conv.has_bias else None
         block = cast(Compiled, layer.compiled)
-        return cast(Tensor, block.backward(x, layer.conv.weight, cast(Tensor, places), gy, layer.conv.gradient("weight"), bias))
-    return cast(Tensor, torch.ops.aten.threshold_backward(gy, x, 0)) if type(layer) is nn.ReLU else gy.view(x.shape)
+        return cast(
+            Tensor,
+            block.backward(
+                x, layer.conv.weight, cast(Tensor, places), gy, layer.conv.gradient("weight"), bias
+            ),
+        )
+    return (
+        cast(Tensor, torch.ops.aten.threshold_backward(gy, x, 0))
+        if type(layer) is nn.ReLU
+        else gy.view(x.shape)
+    )
 
 
 def chain_of(model: nn.Module) -> Chain | None:
@@ -90,6 +106,10 @@ def chain_of(model: nn.Module) -> Chain | None:
     at = kinds.index(nn.Flatten)
     flat = cast(nn.Flatten, layers[at])
     blocks, rest = set(kinds[:at]), set(kinds[at + 1 :])
-    if blocks - {ConvBlock} or rest - {WorkerLinear, nn.ReLU} or (flat.start_dim, flat.end_dim) != (1, -1):
+    if (
+        blocks - {ConvBlock}
+        or rest - {WorkerLinear, nn.ReLU}
+        or (flat.start_dim, flat.end_dim) != (1, -1)
+    ):
         return None
     return Chain(layers)

@@ -1,12 +1,14 @@
-"""Batch normalisation, the ReLU before it, and dropout, as functions without state; kernels replace them (``kernels``).
+"""Batch normalisation, the ReLU before it, and dropout, as functions without state; kernels replace
+them (``kernels``).
 
 Without kernels, each operation reads and writes all activations.
 
-Masks of dropout are a function of (seed of the mini-batch, layer, place), drawn for all workers at once on a GPU. Torch's
-generators would need one launch per worker and layer, and their state lies outside the memory of a captured graph. Here the
-seeds are a tensor, so a graph that is replayed with other seeds draws other masks. A worker's masks do not depend on the other
-workers in the pass. Words of 32 bits are hashed as in ``attacks._noise``, in int32: a product that overflows keeps its low
-bits.
+Masks of dropout are a function of (seed of the mini-batch, layer, place), drawn for all workers at
+once on a GPU. Torch's generators would need one launch per worker and layer, and their state lies
+outside the memory of a captured graph. Here the seeds are a tensor, so a graph that is replayed
+with other seeds draws other masks. A worker's masks do not depend on the other workers in the pass.
+Words of 32 bits are hashed as in ``attacks._noise``, in int32: a product that overflows keeps its
+low bits.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def accurate(x: Tensor) -> Tensor:
 def normalise(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, relu: bool
 ) -> tuple[Tensor, Tensor, Tensor, Kept]:
-    """Normalise every mini-batch by its own statistics (Ioffe & Szegedy, 2015), after a ReLU if ``relu``.
+    """Normalise every mini-batch by its own statistics (Ioffe & Szegedy, 2015), after a ReLU if
+    ``relu``.
 
     Args:
         x: The values of G mini-batches, [G, P, C], with P values per channel.
@@ -42,8 +45,9 @@ def normalise(
         relu: True to apply ReLU first.
 
     Returns:
-        The output in the type of ``x``; mean and variance, [G, 1, C]; and for the backward pass ``normal`` [G, P, C],
-        ``inverse`` [G, 1, C] and, with ReLU, the mask of places without a gradient.
+        The output in the type of ``x``; mean and variance, [G, 1, C]; and for the backward pass
+        ``normal`` [G, P, C], ``inverse`` [G, 1, C] and, with ReLU, the mask of places without a
+        gradient.
     """
     values = accurate(x)
     closed = values <= 0 if relu else None
@@ -58,7 +62,8 @@ def normalise(
 def normalise_backward(
     gy: Tensor, kept: Kept, weight: Tensor | None, relu: bool, workers: int, wanted: bool
 ) -> tuple[Tensor | None, Tensor, Tensor]:
-    """Return the gradients with respect to input ([G, P, C], if ``wanted``), and every worker's weight and bias ([m, C] each).
+    """Return the gradients with respect to input ([G, P, C], if ``wanted``), and every worker's
+    weight and bias ([m, C] each).
 
     Args:
         gy: The gradients with respect to the output, [G, P, C].
@@ -68,7 +73,10 @@ def normalise_backward(
         workers: The number m of workers; G is a multiple of m.
         wanted: True if the input needs a gradient.
     """
-    given, (normal, inverse, closed) = accurate(gy), cast(tuple[Tensor, Tensor, Tensor | None], kept)
+    given, (normal, inverse, closed) = (
+        accurate(gy),
+        cast(tuple[Tensor, Tensor, Tensor | None], kept),
+    )
     sums, products = given.sum(1, keepdim=True), (given * normal).sum(1, keepdim=True)
     own = [part.view(workers, -1, gy.shape[2]).sum(1) for part in (products, sums)]
     if not wanted:
@@ -91,19 +99,27 @@ def drop(x: Tensor, seeds: Tensor, layer: int, p: float) -> tuple[Tensor, Tensor
         p: The probability of 0, less than 1.
     """
     n, *sizes = x.shape
-    keep = kept_values(seeds, layer, x.numel() // len(seeds), p)  # in the order of channels-last images in memory
-    keep = keep.reshape(n, *sizes[1:], sizes[0]).movedim(-1, 1) if len(sizes) > 1 else keep.reshape(x.shape)
+    # in the order of channels-last images in memory
+    keep = kept_values(seeds, layer, x.numel() // len(seeds), p)
+    keep = (
+        keep.reshape(n, *sizes[1:], sizes[0]).movedim(-1, 1)
+        if len(sizes) > 1
+        else keep.reshape(x.shape)
+    )
     dropped = ~keep
     return (x * (1 / (1 - p))).masked_fill(dropped, 0), dropped
 
 
 def drop_backward(gy: Tensor, dropped: Tensor, layer: int, p: float) -> Tensor:
-    """Return the gradient with respect to the input of ``drop`` from ``gy``, the gradient with respect to its output."""
+    """Return the gradient with respect to the input of ``drop`` from ``gy``, the gradient with
+    respect to its output.
+    """
     return gy.masked_fill(dropped, 0) * (1 / (1 - p))
 
 
 def kept_values(seeds: Tensor, layer: int, count: int, p: float) -> Tensor:
-    """Draw the mask of kept numbers of each mini-batch, each kept with probability 1 - p: bool [len(seeds), count].
+    """Draw the mask of kept numbers of each mini-batch, each kept with probability 1 - p: bool
+    [len(seeds), count].
 
     Each word of 32 bits serves two numbers, so that the probability is exact to 2^-16.
 
@@ -132,7 +148,9 @@ def signed(word: int) -> int:
 
 
 def _mix(word: Tensor) -> Tensor:
-    """Apply a bijection of 32-bit words in which every bit depends on every other (C. Wellons' hash-prospector)."""
+    """Apply a bijection of 32-bit words in which every bit depends on every other (C. Wellons'
+    hash-prospector).
+    """
     word = (word ^ ((word >> 16) & 0xFFFF)).mul_(signed(WORDS[0]))
     word.bitwise_xor_((word >> 15).bitwise_and_(0x1FFFF)).mul_(signed(WORDS[1]))
     return word.bitwise_xor_((word >> 15).bitwise_and_(0x1FFFF))

@@ -1,4 +1,6 @@
-"""The process's random generators, from which code that is not dynabro's may draw: torch's, NumPy's and Python's."""
+"""The process's random generators, from which code that is not dynabro's may draw: torch's, NumPy's
+and Python's.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def seed_generators(seed: int) -> None:
 
 def generator_states(device: torch.device) -> tuple[object, ...]:
     """Return the states, equal only if nothing was drawn in between."""
-    on_device = torch.cuda.get_rng_state(device).numpy().tobytes() if _has_generator(device) else b""
+    on_device = (
+        torch.cuda.get_rng_state(device).numpy().tobytes() if _has_generator(device) else b""
+    )
     numpy = pickle.dumps(np.random.get_state())
     return torch.get_rng_state().numpy().tobytes(), on_device, numpy, random.getstate()
 

@@ -1,4 +1,6 @@
-"""Memory: free bytes, transfers to a device, and keeping the pages of large tensors between iterations."""
+"""Memory: free bytes, transfers to a device, and keeping the pages of large tensors between
+iterations.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +21,41 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 def keep_pages() -> bool:
     """Tell glibc's malloc to keep freed blocks of up to 1 GiB; return True if it accepted.
 
-    Fresh pages for every temporary cost a third of an iteration's time on a CPU. Other C libraries are not changed.
+    Fresh pages for every temporary cost a third of an iteration's time on a CPU. Other C libraries
+    are not changed.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
     libc = ctypes.CDLL(None)
-    return bool(libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30) and libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
+    return bool(
+        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30) and libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+    )
 
 
 def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a small tensor from the host to ``device``, without waiting for the device's computations."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    """Copy a small tensor from the host to ``device``, without waiting for the device's
+    computations.
+    """
+    return (
+        tensor.pin_memory().to(device, non_blocking=True)
+        if device.type == "cuda"
+        else tensor.to(device)
+    )
 
 
 def send_once(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a tensor of a few values that later rounds need again; a GPU keeps its copy, which must not be changed."""
+    """Copy a tensor of a few values that later rounds need again; a GPU keeps its copy, which must
+    not be changed.
+    """
     if device.type != "cuda":
         return tensor.to(device)
     return kept(tensor.numpy().tobytes(), tensor.dtype, tuple(tensor.shape), device)
 
 
 @functools.lru_cache(maxsize=1024)
-def kept(values: bytes, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
+def kept(
+    values: bytes, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device
+) -> torch.Tensor:
     """Send a tensor of these bytes, and keep it."""
     return send(torch.frombuffer(bytearray(values), dtype=dtype).view(shape), device)
 

@@ -1,8 +1,10 @@
-"""The first layer of a network on images of one channel: convolution, ReLU and 2 x 2 max-pooling in one.
+"""The first layer of a network on images of one channel: convolution, ReLU and 2 x 2 max-pooling in
+one.
 
-With one input channel, a convolution has little to multiply. Its output is the network's largest tensor, and pooling cuts it to
-a quarter. So the image is folded (2 x 2 pixels become four channels), and the convolution is computed once for each of the four
-places in a pooling window. The maximum of these four tensors of the pooled size needs no strided access.
+With one input channel, a convolution has little to multiply. Its output is the network's largest
+tensor, and pooling cuts it to a quarter. So the image is folded (2 x 2 pixels become four
+channels), and the convolution is computed once for each of the four places in a pooling window. The
+maximum of these four tensors of the pooled size needs no strided access.
 """
 
 from __future__ import annotations
@@ -23,15 +25,24 @@ _where_positive = torch.ops.aten.threshold_backward  # (gradient, x, 0) -> gradi
 
 
 class _Stem(Function):
-    """y = max(0, the largest of the four convolutions); of equal values the first counts, as in ``max_pool2d``."""
+    """y = max(0, the largest of the four convolutions); of equal values the first counts, as in
+    ``max_pool2d``.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: WorkerStem) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: WorkerStem
+    ) -> Tensor:
         p = layer.conv.padding[0]
-        folded = F.pixel_unshuffle(F.pad(x, (p, p, p, p)), 2).contiguous(memory_format=torch.channels_last)
+        folded = F.pixel_unshuffle(F.pad(x, (p, p, p, p)), 2).contiguous(
+            memory_format=torch.channels_last
+        )
         kernels = [fold(weight.to(x.dtype), place) for place in PLACES]
         bias = None if bias is None else bias.to(x.dtype)
-        a, b, c, d = (F.conv2d(folded, kernel, bias).contiguous(memory_format=torch.channels_last) for kernel in kernels)
+        a, b, c, d = (
+            F.conv2d(folded, kernel, bias).contiguous(memory_format=torch.channels_last)
+            for kernel in kernels
+        )
         upper, lower = torch.maximum(a, b), torch.maximum(c, d)
         y = torch.maximum(upper, lower).relu_()
         if not layer.training:
@@ -52,9 +63,13 @@ class _Stem(Function):
 
 
 def fold(weight: Tensor, place: tuple[int, int]) -> Tensor:
-    """Return the kernel on the folded image for one place in the window: [C, 1, k, k] -> [C, 4, (k+1)/2, (k+1)/2]."""
+    """Return the kernel on the folded image for one place in the window: [C, 1, k, k] -> [C, 4,
+    (k+1)/2, (k+1)/2].
+    """
     i, j = place
-    return F.pixel_unshuffle(F.pad(weight, (j, 1 - j, i, 1 - i)), 2).contiguous(memory_format=torch.channels_last)
+    return F.pixel_unshuffle(F.pad(weight, (j, 1 - j, i, 1 - i)), 2).contiguous(
+        memory_format=torch.channels_last
+    )
 
 
 class WorkerStem(nn.Module):
@@ -66,7 +81,9 @@ class WorkerStem(nn.Module):
 
     @staticmethod
     def serves(conv: nn.Module, relu: nn.Module, pool: nn.Module) -> bool:
-        """Return True if these three layers can be replaced; only ``forward`` sees the image's size."""
+        """Return True if these three layers can be replaced; only ``forward`` sees the image's
+        size.
+        """
         if not isinstance(conv, WorkerConv2d):
             return False
         _, channels, height, width = conv.weight.shape
@@ -88,7 +105,9 @@ class WorkerStem(nn.Module):
         return cast(Tensor, _Stem.apply(x, self.conv.weight, self.conv.bias, self))
 
     def write_gradients(self, gys: tuple[Tensor, ...], folded: Tensor) -> None:
-        """Write every worker's weight and bias gradients; ``gys`` [N, C, h, w] are the gradients of the four convolutions."""
+        """Write every worker's weight and bias gradients; ``gys`` [N, C, h, w] are the gradients of
+        the four convolutions.
+        """
         m, target = self.conv.shared.workers, self.conv.gradient("weight")
         channels, _, k, _ = target.shape[1:]
         gy = torch.cat(gys, 1)  # [N, 4 C, h, w], channels last
@@ -106,7 +125,8 @@ class WorkerStem(nn.Module):
 
     def _write_bias(self, gy: Tensor, channels: int) -> None:
         if self.conv.has_bias:
-            rows = gy.permute(0, 2, 3, 1).reshape(self.conv.shared.workers, -1, channels)  # [m, n h w 4, C]
+            # [m, n h w 4, C]
+            rows = gy.permute(0, 2, 3, 1).reshape(self.conv.shared.workers, -1, channels)
             sum_rows(rows, self.conv.gradient("bias"))
 
     @staticmethod
@@ -114,7 +134,9 @@ class WorkerStem(nn.Module):
         """Return the weight gradients [m, C, 1, k, k] of all workers."""
         four = weight_gradients(gy, folded, kernel, m, Geometry([1, 1], [0, 0], [1, 1], 1))
         places = F.pixel_shuffle(four.flatten(0, 1), 2).view(m, 4, -1, 1, k + 1, k + 1)
-        shifted = [places[:, place, :, :, i : i + k, j : j + k] for place, (i, j) in enumerate(PLACES)]
+        shifted = [
+            places[:, place, :, :, i : i + k, j : j + k] for place, (i, j) in enumerate(PLACES)
+        ]
         return (shifted[0] + shifted[1]) + (shifted[2] + shifted[3])
 
     @staticmethod

@@ -31,13 +31,16 @@ _STAND_INS: dict[type[nn.Module], Callable[[str, Any, Shared], nn.Module]] = {
 
 
 def twin(model: nn.Module, shared: Shared) -> nn.Module:
-    """Copy ``model`` with every layer that has parameters or randomness replaced; parameters stay shared.
+    """Copy ``model`` with every layer that has parameters or randomness replaced; parameters stay
+    shared.
 
-    A layer whose parameters are all frozen needs no stand-in, because only the gradients of parameters are separate.
+    A layer whose parameters are all frozen needs no stand-in, because only the gradients of
+    parameters are separate.
 
     Raises:
-        UnsupportedError: A module without a stand-in has trainable parameters, buffers or randomness, or mixes samples; a
-            module has hooks; a layer is frozen in part; or two modules share a parameter.
+        UnsupportedError: A module without a stand-in has trainable parameters, buffers or
+            randomness, or mixes samples; a module has hooks; a layer is frozen in part; or two
+            modules share a parameter.
     """
     for name, module in model.named_modules():
         if any(getattr(module, hooks) for hooks in HOOKS):
@@ -46,26 +49,39 @@ def twin(model: nn.Module, shared: Shared) -> nn.Module:
     try:
         copied = copy.deepcopy(model, cast(dict[int, Any], memo))
     except Exception as error:  # a model may hold anything
-        raise UnsupportedError(f"the model cannot be copied ({type(error).__name__}: {error})".partition("\n")[0]) from error
+        raise UnsupportedError(
+            f"the model cannot be copied ({type(error).__name__}: {error})".partition("\n")[0]
+        ) from error
     if len(list(copied.named_parameters(remove_duplicate=False))) != len(list(copied.parameters())):
         raise UnsupportedError("two layers share a parameter")
     for name, module in list(copied.named_modules()):
         stand_in = _STAND_INS.get(type(module))
         trained = {parameter.requires_grad for parameter in module.parameters(recurse=False)}
         if len(trained) == 2:
-            raise UnsupportedError(f"{name or 'the model'} ({type(module).__name__}) is frozen in part")
+            raise UnsupportedError(
+                f"{name or 'the model'} ({type(module).__name__}) is frozen in part"
+            )
         if trained == {False} and not any(True for _ in module.buffers(recurse=False)):
             continue
-        if isinstance(module, nn.Conv2d) and (module.padding_mode != "zeros" or isinstance(module.padding, str)):
-            raise UnsupportedError(f"{name} (Conv2d) has padding {module.padding!r} of mode {module.padding_mode!r}")
+        if isinstance(module, nn.Conv2d) and (
+            module.padding_mode != "zeros" or isinstance(module.padding, str)
+        ):
+            raise UnsupportedError(
+                f"{name} (Conv2d) has padding {module.padding!r} of mode {module.padding_mode!r}"
+            )
         if isinstance(module, nn.Embedding) and (
-            module.max_norm is not None or module.padding_idx is not None or module.scale_grad_by_freq or module.sparse
+            module.max_norm is not None
+            or module.padding_idx is not None
+            or module.scale_grad_by_freq
+            or module.sparse
         ):
             raise UnsupportedError(f"{name} (Embedding) has options")
         if stand_in is None:
             own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
             if own or is_random(module) or isinstance(module, nn.modules.batchnorm._BatchNorm):
-                raise UnsupportedError(f"{name or 'the model'} ({type(module).__name__}) has no stand-in")
+                raise UnsupportedError(
+                    f"{name or 'the model'} ({type(module).__name__}) has no stand-in"
+                )
         elif name:
             copied.set_submodule(name, stand_in(name, module, shared))
         else:
@@ -77,9 +93,11 @@ def twin(model: nn.Module, shared: Shared) -> nn.Module:
 
 
 def _fuse(layers: nn.Sequential) -> None:
-    """Put convolution, ReLU and 2 x 2 max-pooling into one layer; move ReLU after any other pooling, where it has less to do.
+    """Put convolution, ReLU and 2 x 2 max-pooling into one layer; move ReLU after any other
+    pooling, where it has less to do.
 
-    The largest of several values is positive if one of them is, so output and gradients do not change.
+    The largest of several values is positive if one of them is, so output and gradients do not
+    change.
     """
     for i in range(len(layers) - 1):
         if i and ConvBlock.serves(layers[i - 1], layers[i], layers[i + 1]):
@@ -90,7 +108,9 @@ def _fuse(layers: nn.Sequential) -> None:
 
 
 def join(model: nn.Module, *, biases: bool = False) -> None:
-    """Join every ReLU of a twin with the batch norm after it, and if ``biases`` the bias of the convolution before both."""
+    """Join every ReLU of a twin with the batch norm after it, and if ``biases`` the bias of the
+    convolution before both.
+    """
     for layers in model.modules():
         if isinstance(layers, nn.Sequential):
             for i in range(1, len(layers)):

@@ -1,9 +1,10 @@
 """Layers that run all workers' samples at once and keep the workers' parameter gradients separate.
 
-The workers share the model, so forward and backward passes run over the samples of all workers together, ordered by worker.
-Only the sum of a parameter's gradient over samples is made worker by worker. Each layer here replaces one module of
-``torch.nn``, uses its parameters, and writes the gradients of the *sum over workers of the mean loss over the worker's samples*
-into views of one [m, d] matrix.
+The workers share the model, so forward and backward passes run over the samples of all workers
+together, ordered by worker. Only the sum of a parameter's gradient over samples is made worker by
+worker. Each layer here replaces one module of ``torch.nn``, uses its parameters, and writes the
+gradients of the *sum over workers of the mean loss over the worker's samples* into views of one [m,
+d] matrix.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ from dynabro_cli.gradients.memory import send
 
 @dataclass
 class Shared:
-    """State that the layers of one twin share: the grouping of a pass's samples, and the places of results.
+    """State that the layers of one twin share: the grouping of a pass's samples, and the places of
+    results.
 
-    ``workers`` is the number m of workers in the current pass, and ``batches`` the number of mini-batches per worker. So a pass
-    has m x batches x B samples, ordered by worker and then by mini-batch. If the model is random, ``generators`` has a
-    generator for each of the m x batches mini-batches; on a GPU, ``seeds`` has their seeds as a tensor instead. The layers
-    write to the views ``gradients`` [m, *shape], and note in ``written`` that they did. ``statistics`` maps a batch-norm
-    buffer's name to [m, features] means over the worker's mini-batches of this pass. ``linear`` and ``convolutions`` are
-    compiled kernels of these layers' weight gradients, if available. ``functions`` of batch norm and dropout may be kernels.
+    ``workers`` is the number m of workers in the current pass, and ``batches`` the number of
+    mini-batches per worker. So a pass has m x batches x B samples, ordered by worker and then by
+    mini-batch. If the model is random, ``generators`` has a generator for each of the m x batches
+    mini-batches; on a GPU, ``seeds`` has their seeds as a tensor instead. The layers write to the
+    views ``gradients`` [m, *shape], and note in ``written`` that they did. ``statistics`` maps a
+    batch-norm buffer's name to [m, features] means over the worker's mini-batches of this pass.
+    ``linear`` and ``convolutions`` are compiled kernels of these layers' weight gradients, if
+    available. ``functions`` of batch norm and dropout may be kernels.
     """
 
     workers: int
@@ -67,9 +71,13 @@ def product(left: Tensor, right: Tensor, out: Tensor) -> None:
 
 
 def sum_rows(rows: Tensor, out: Tensor) -> None:
-    """Write the sum over the samples of each worker into a view of the gradient matrix: [m, n, c] -> [m, c]."""
+    """Write the sum over the samples of each worker into a view of the gradient matrix: [m, n, c]
+    -> [m, c].
+    """
     if rows.dtype == out.dtype:  # a matrix product sums twice as fast
-        torch.bmm(rows.new_ones(1, 1, rows.shape[1]).expand(len(rows), 1, -1), rows, out=out[:, None])
+        torch.bmm(
+            rows.new_ones(1, 1, rows.shape[1]).expand(len(rows), 1, -1), rows, out=out[:, None]
+        )
     else:
         torch.sum(rows, 1, dtype=out.dtype, out=out)
 
@@ -78,7 +86,9 @@ class _Linear(Function):
     """y = x W^T + b; the gradients of worker i are gy_i^T x_i and the column sums of gy_i."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: WorkerLinear) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: WorkerLinear
+    ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.layer = layer
         return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
@@ -91,14 +101,19 @@ class _Linear(Function):
 
 
 class _Conv2d(Function):
-    """A convolution; the weight gradients come from a compiled kernel, or from one backward convolution per worker."""
+    """A convolution; the weight gradients come from a compiled kernel, or from one backward
+    convolution per worker.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: WorkerConv2d) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: WorkerConv2d
+    ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.layer = layer
         if x.shape[1] == 1 and layer.groups == 1:
-            # With one channel torch cannot tell the layouts apart and returns channels first, which slows pooling.
+            # With one channel torch cannot tell the layouts apart and returns channels first, which
+            # slows pooling.
             x, weight = F.pad(x, (0, 0, 0, 0, 0, 1)), F.pad(weight, (0, 0, 0, 0, 0, 1))
             x = x.contiguous(memory_format=torch.channels_last)
         weight, bias = weight.to(x.dtype), None if bias is None else bias.to(x.dtype)
@@ -110,7 +125,11 @@ class _Conv2d(Function):
         (x, weight), layer = ctx.saved_tensors, ctx.layer
         gy, weight = outputs[0].contiguous(memory_format=torch.channels_last), weight.to(x.dtype)
         layer.write_gradients(gy, x, weight)
-        gx = layer.backward(gy, x, weight, [True, False, False])[0] if ctx.needs_input_grad[0] else None
+        gx = (
+            layer.backward(gy, x, weight, [True, False, False])[0]
+            if ctx.needs_input_grad[0]
+            else None
+        )
         return gx, None, None, None
 
 
@@ -127,7 +146,11 @@ class _Dropout(Function):
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> Any:
         (kept,), layer = ctx.saved_tensors, ctx.layer
-        return layer.shared.functions.drop_backward(outputs[0], kept, layer.number, layer.p), None, None
+        return (
+            layer.shared.functions.drop_backward(outputs[0], kept, layer.number, layer.p),
+            None,
+            None,
+        )
 
 
 class WorkerLayer(nn.Module):
@@ -147,7 +170,9 @@ class WorkerLayer(nn.Module):
             self.register_parameter("bias", None)
 
     def gradient(self, key: str) -> Tensor:
-        """Return the view [m, *shape] of the gradient matrix for this layer's parameter ``key``, before it is written."""
+        """Return the view [m, *shape] of the gradient matrix for this layer's parameter ``key``,
+        before it is written.
+        """
         name = f"{self.name}.{key}" if self.name else key
         self.shared.written.append(name)
         return self.shared.gradients[name]
@@ -160,9 +185,15 @@ class WorkerLinear(WorkerLayer):
         return cast(Tensor, _Linear.apply(x, self.weight, self.bias, self))
 
     def write_gradients(self, gy: Tensor, x: Tensor) -> None:
-        """Write every worker's weight and bias gradients; ``x`` is [N, ..., I] and ``gy`` [N, ..., O]."""
+        """Write every worker's weight and bias gradients; ``x`` is [N, ..., I] and ``gy`` [N, ...,
+        O].
+        """
         m, kernel = self.shared.workers, self.shared.linear
-        rows, inputs, out = gy.reshape(m, -1, gy.shape[-1]), x.reshape(m, -1, x.shape[-1]), self.gradient("weight")
+        rows, inputs, out = (
+            gy.reshape(m, -1, gy.shape[-1]),
+            x.reshape(m, -1, x.shape[-1]),
+            self.gradient("weight"),
+        )
         if kernel is None or not kernel(rows, inputs, out):  # rows are [m, n, O], inputs [m, n, I]
             product(rows.mT, inputs, out)
         if self.has_bias:
@@ -173,7 +204,8 @@ class WorkerConv2d(WorkerLayer):
     """Replace ``nn.Conv2d`` with zero padding.
 
     Attributes:
-        followed_by: The batch norm that adds this layer's bias in training, if any (a tuple does not make it a submodule).
+        followed_by: The batch norm that adds this layer's bias in training, if any (a tuple does
+            not make it a submodule).
     """
 
     weight: Tensor
@@ -192,24 +224,44 @@ class WorkerConv2d(WorkerLayer):
         return self.has_bias and not any(norm.training for norm in self.followed_by)
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, _Conv2d.apply(x, self.weight, self.bias if self.adds_bias else None, self))
+        return cast(
+            Tensor, _Conv2d.apply(x, self.weight, self.bias if self.adds_bias else None, self)
+        )
 
     def backward(self, gy: Tensor, x: Tensor, weight: Tensor, wanted: list[bool]) -> list[Tensor]:
         """Return the gradients with respect to input, weight and bias, if ``wanted``."""
         return cast(
             list[Tensor],
             torch.ops.aten.convolution_backward(
-                gy, x, weight, None, self.stride, self.padding, self.dilation, False, [0, 0], self.groups, wanted
+                gy,
+                x,
+                weight,
+                None,
+                self.stride,
+                self.padding,
+                self.dilation,
+                False,
+                [0, 0],
+                self.groups,
+                wanted,
             ),
         )
 
     def write_gradients(self, gy: Tensor, x: Tensor, weight: Tensor) -> None:
-        """Write every worker's weight and bias gradients; ``x`` is [N, C, H, W] and ``gy`` [N, O, H', W']."""
+        """Write every worker's weight and bias gradients; ``x`` is [N, C, H, W] and ``gy`` [N, O,
+        H', W'].
+        """
         m = self.shared.workers
         target = self.gradient("weight")
         if x.is_cuda and m > 1:
             target.copy_(
-                weight_gradients(gy, x, weight.shape, m, Geometry(self.stride, self.padding, self.dilation, self.groups))
+                weight_gradients(
+                    gy,
+                    x,
+                    weight.shape,
+                    m,
+                    Geometry(self.stride, self.padding, self.dilation, self.groups),
+                )
             )
             self._write_bias(gy)
             return
@@ -219,18 +271,26 @@ class WorkerConv2d(WorkerLayer):
         self._write_bias(gy)
 
     def _compiled(self, gy: Tensor, x: Tensor, target: Tensor) -> bool:
-        """Write the weight gradients by the compiled kernel; return False and write nothing if it does not serve them."""
-        kernel, plain = self.shared.convolutions, self.groups == 1 and self.stride == self.dilation == [1, 1]
+        """Write the weight gradients by the compiled kernel; return False and write nothing if it
+        does not serve them.
+        """
+        kernel, plain = (
+            self.shared.convolutions,
+            self.groups == 1 and self.stride == self.dilation == [1, 1],
+        )
         return kernel is not None and plain and kernel(gy, x, self.padding, target)
 
     def _write_bias(self, gy: Tensor) -> None:
         if self.adds_bias:
-            rows = gy.permute(0, 2, 3, 1).reshape(self.shared.workers, -1, gy.shape[1])  # [m, n H' W', O]
+            # [m, n H' W', O]
+            rows = gy.permute(0, 2, 3, 1).reshape(self.shared.workers, -1, gy.shape[1])
             sum_rows(rows, self.gradient("bias"))
 
 
 class WorkerDropout(WorkerLayer):
-    """Replace ``nn.Dropout``: an independent mask for every sample, drawn from its mini-batch's own generator or seed."""
+    """Replace ``nn.Dropout``: an independent mask for every sample, drawn from its mini-batch's own
+    generator or seed.
+    """
 
     def __init__(self, name: str, module: nn.Dropout, shared: Shared) -> None:
         super().__init__(name, module, shared)
@@ -245,6 +305,8 @@ class WorkerDropout(WorkerLayer):
         if self.shared.seeds is not None:
             return cast(Tensor, _Dropout.apply(x, self.shared.seeds, self))
         mask = torch.empty_like(x)
-        for part, generator in zip(mask.chunk(len(self.shared.generators)), self.shared.generators, strict=True):
+        for part, generator in zip(
+            mask.chunk(len(self.shared.generators)), self.shared.generators, strict=True
+        ):
             part.bernoulli_(1 - self.p, generator=generator)
         return x * mask.div_(1 - self.p)

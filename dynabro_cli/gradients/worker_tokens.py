@@ -1,6 +1,8 @@
-"""Layers of transformers that run all workers' samples at once and keep the workers' parameter gradients separate.
+"""Layers of transformers that run all workers' samples at once and keep the workers' parameter
+gradients separate.
 
-Attention needs no stand-in: it has no parameters besides its linear layers, and no sample sees another.
+Attention needs no stand-in: it has no parameters besides its linear layers, and no sample sees
+another.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from dynabro_cli.gradients.worker_layers import Shared, WorkerLayer, sum_rows
 
 
 class _Embedding(Function):
-    """Rows of a table; the gradient of worker i is the sum, for each row, over the worker's own samples."""
+    """Rows of a table; the gradient of worker i is the sum, for each row, over the worker's own
+    samples.
+    """
 
     @staticmethod
     def forward(ctx: Any, places: Tensor, weight: Tensor, layer: WorkerEmbedding) -> Tensor:
@@ -32,17 +36,25 @@ class _Embedding(Function):
         rows, width = out.shape[1:]
         first = torch.arange(m, device=places.device)[:, None] * rows
         flat = (places.reshape(m, -1) + first).flatten()
-        sums = outputs[0].new_zeros(m * rows, width).index_add_(0, flat, outputs[0].reshape(-1, width))
+        sums = (
+            outputs[0].new_zeros(m * rows, width).index_add_(0, flat, outputs[0].reshape(-1, width))
+        )
         out.copy_(sums.view(m, rows, width))
         return None, None, None
 
 
 class _LayerNorm(Function):
-    """Layer normalisation (Ba, Kiros & Hinton, 2016); only the sums over a worker's samples are separate."""
+    """Layer normalisation (Ba, Kiros & Hinton, 2016); only the sums over a worker's samples are
+    separate.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: WorkerLayerNorm) -> Tensor:
-        y, mean, inverse = torch.ops.aten.native_layer_norm(accurate(x), layer.sizes, weight, bias, layer.eps)
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: WorkerLayerNorm
+    ) -> Tensor:
+        y, mean, inverse = torch.ops.aten.native_layer_norm(
+            accurate(x), layer.sizes, weight, bias, layer.eps
+        )
         ctx.save_for_backward(x, mean, inverse, weight, bias)
         ctx.layer = layer
         return cast(Tensor, y.to(x.dtype))
@@ -60,7 +72,9 @@ class _LayerNorm(Function):
         if ctx.needs_input_grad[0]:
             wanted = [True, False, False]
             backward = torch.ops.aten.native_layer_norm_backward
-            gx = backward(gy, inputs, layer.sizes, mean, inverse, weight, bias, wanted)[0].to(x.dtype)
+            gx = backward(gy, inputs, layer.sizes, mean, inverse, weight, bias, wanted)[0].to(
+                x.dtype
+            )
         return gx, None, None, None
 
 

@@ -1,1 +1,3 @@
-"""Sweeps: their files, their runs, the forecast of time and space, and the choice of hyper-parameters."""
+"""Sweeps: their files, their runs, the forecast of time and space, and the choice of
+hyper-parameters.
+"""

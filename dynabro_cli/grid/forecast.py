@@ -22,8 +22,9 @@ from dynabro_cli.store.read.queries import query
 from dynabro_cli.store.repetition import Standing
 
 BYTES_A_ROW = 55
-"""Bytes of a row of ``rounds`` or ``evaluations``, with their shares of all other data: 53 in a database of 11 MNIST runs, 50
-in one of 60 runs of the quadratic (SQLite 3.46, indexes included). A database with ``ENOUGH_ROWS`` is measured itself.
+"""Bytes of a row of ``rounds`` or ``evaluations``, with their shares of all other data: 53 in a
+database of 11 MNIST runs, 50 in one of 60 runs of the quadratic (SQLite 3.46, indexes included). A
+database with ``ENOUGH_ROWS`` is measured itself.
 """
 BYTES_A_RUN = 1500
 """Bytes of a row of ``runs``, indexes included, in the same databases."""
@@ -38,7 +39,10 @@ SPEEDS = f"""
     WHERE status = 'finished' AND wall_seconds > 0
     GROUP BY {", ".join(LIKE)}, method, device
 """
-ROWS = "SELECT (SELECT COUNT(*) FROM evaluations) + (SELECT COALESCE(SUM(rounds / rounds_every), 0) FROM runs)"
+ROWS = (
+    "SELECT (SELECT COUNT(*) FROM evaluations) + (SELECT COALESCE(SUM(rounds / "
+    "rounds_every), 0) FROM runs)"
+)
 
 Like = tuple[object, ...]
 
@@ -60,10 +64,12 @@ class Forecast:
         failed: Runs that failed before and are not repeated.
         to_do: All other runs.
         timed: Runs to do that are similar to a stored run.
-        seconds: Time of the timed runs one after another, at the speed of the stored runs; None if there are none.
+        seconds: Time of the timed runs one after another, at the speed of the stored runs; None if
+            there are none.
         bytes: Growth of the database.
         jobs: Number of runs at a time.
-        elapsed: Time of the timed runs at this number: their shares, or the longest run if that is more.
+        elapsed: Time of the timed runs at this number: their shares, or the longest run if that is
+            more.
         devices: Number of runs to do on each kind of device, ``cpu`` and ``cuda``.
         code: Comparison of the stored runs' code with the current code.
         goes_on: True if an interrupted rerun is continued.
@@ -94,9 +100,10 @@ def forecast(
 ) -> Forecast:
     """Compare ``runs`` with what ``database`` has, which need not exist.
 
-    The speed of a run is the wall time that a gradient computation took in finished runs of the same task, model, workers,
-    batch size, precision and participation on the same kind of device: runs of its method, or of any method if there are none.
-    Numbers of threads and of simultaneous runs are not considered.
+    The speed of a run is the wall time that a gradient computation took in finished runs of the
+    same task, model, workers, batch size, precision and participation on the same kind of device:
+    runs of its method, or of any method if there are none. Numbers of threads and of simultaneous
+    runs are not considered.
 
     Args:
         runs: The runs of the plan.
@@ -138,7 +145,9 @@ def forecast(
 
 
 def _elapsed(times: Mapping[Place, Sequence[float]]) -> float | None:
-    """Return the time of runs by their places: CPU and GPUs work at the same time, and a GPU makes one kind after another."""
+    """Return the time of runs by their places: CPU and GPUs work at the same time, and a GPU makes
+    one kind after another.
+    """
     sums: dict[str, float] = {}
     for where, some in times.items():
         sums[where.device] = sums.get(where.device, 0.0) + max(sum(some) / where.jobs, *some)
@@ -179,7 +188,9 @@ def _rows(run: Run) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def _cost(method: Component[Any], setting: MethodSetting) -> float:
-    """Return the mean gradient computations of a round: exact if it is known, else of plans drawn as the method draws them."""
+    """Return the mean gradient computations of a round: exact if it is known, else of plans drawn
+    as the method draws them.
+    """
     built = method.build(setting)
     if built.jmax is not None:
         return expected_cost(built.jmax)

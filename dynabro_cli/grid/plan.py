@@ -1,4 +1,6 @@
-"""The runs of a sweep: every point of the grid with every seed, complete, each once; and shards of them."""
+"""The runs of a sweep: every point of the grid with every seed, complete, each once; and shards of
+them.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ class PlannedRuns:
 
     Attributes:
         sweep: The sweep.
-        runs: Its runs, no two with one key: all points with the first seed, then all with the second, ...; the grid's last
-            axis varies fastest.
+        runs: Its runs, no two with one key: all points with the first seed, then all with the
+            second, ...; the grid's last axis varies fastest.
         duplicates: Number of points that are the same run as an earlier one.
         excluded: Number of points that ``exclude`` removed.
         idle_exclusions: A line for each entry of ``exclude`` that no point agrees with.
@@ -45,16 +47,22 @@ class PlannedRuns:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The runs in the form of the table ``runs``: ``run_key``, a column for each field, and ``spec``, a mapping."""
-        return [{"run_key": run.key, **dataclasses.asdict(run.spec), "spec": run.mapping} for run in self.runs]
+        """The runs in the form of the table ``runs``: ``run_key``, a column for each field, and
+        ``spec``, a mapping.
+        """
+        return [
+            {"run_key": run.key, **dataclasses.asdict(run.spec), "spec": run.mapping}
+            for run in self.runs
+        ]
 
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> PlannedRuns:
     """Make every run of ``sweep``, with its data sets in ``data_dir``, or in the usual folder.
 
     Raises:
-        SpecError: Some points cannot run: a line for each distinct problem, with the number of its points and the first of
-            them. A problem of a single component is reported once, with its place in the file.
+        SpecError: Some points cannot run: a line for each distinct problem, with the number of its
+            points and the first of them. A problem of a single component is reported once, with its
+            place in the file.
     """
     total = sweep.points
     if total > MOST_RUNS:
@@ -69,7 +77,11 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> PlannedRuns:
     for point, values in _points(sweep):
         try:
             earlier = resolved.get(point)
-            run = earlier.with_seed(int(values["seed"])) if earlier else resolve(RunSpec.from_text(values), folder)
+            run = (
+                earlier.with_seed(int(values["seed"]))
+                if earlier
+                else resolve(RunSpec.from_text(values), folder)
+            )
         except SpecError as error:
             if exclusions.match(RunSpec.from_text(values)):
                 left_out += 1
@@ -109,7 +121,9 @@ def component_problems(sweep: Sweep) -> dict[str, str]:
     """Return the problems of single components anywhere in the sweep, each with its place."""
     given = [sweep.base, *(point for axis in sweep.grid for point in axis.points), *sweep.exclude]
     found: dict[str, str] = {}
-    for name, text in dict.fromkeys((name, text) for values in given for name, text in values.items()):
+    for name, text in dict.fromkeys(
+        (name, text) for values in given for name, text in values.items()
+    ):
         try:
             component_text(name, text)
         except SpecError as error:
@@ -121,7 +135,9 @@ def component_problems(sweep: Sweep) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=4096)
 def _components(name: str, text: str) -> tuple[Component[Any], ...]:
-    """Return the components in a field's text; none for a field without components. Raises SpecError."""
+    """Return the components in a field's text; none for a field without components. Raises
+    SpecError.
+    """
     if name not in COMPONENTS or fields()[name].parse(text) is None:
         return ()
     texts = split_chain(text) if name == CHAIN else [text]
@@ -129,7 +145,9 @@ def _components(name: str, text: str) -> tuple[Component[Any], ...]:
 
 
 def component_text(name: str, text: str) -> str:
-    """Return the canonical text of a component or chain; the text of any other field unchanged. Raises SpecError."""
+    """Return the canonical text of a component or chain; the text of any other field unchanged.
+    Raises SpecError.
+    """
     return "+".join(part.text for part in _components(name, text)) or text
 
 
@@ -138,7 +156,9 @@ def _canonical(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return format_drops(parse_drops(value)) if name == "lr_drop" else component_text(name, value)
+        return (
+            format_drops(parse_drops(value)) if name == "lr_drop" else component_text(name, value)
+        )
     except SpecError:
         return value
 
@@ -149,7 +169,9 @@ def meanings(values: Values) -> dict[str, Any]:
 
 
 class Exclusions:
-    """The entries of a sweep's ``exclude``, and the entries that no point has agreed with so far."""
+    """The entries of a sweep's ``exclude``, and the entries that no point has agreed with so
+    far.
+    """
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
@@ -165,21 +187,32 @@ class Exclusions:
     def lines(self) -> tuple[str, ...]:
         """A line for each idle entry, with its place in the file."""
         places = self._sweep.exclude_places or [self._sweep.name] * len(self._entries)
-        told = [", ".join(f"{name}: {text}" for name, text in values.items()) for values in self._sweep.exclude]
+        told = [
+            ", ".join(f"{name}: {text}" for name, text in values.items())
+            for values in self._sweep.exclude
+        ]
         why = "so that this entry of exclude leaves nothing out"
-        return tuple(f"{places[k]}: no point of the grid has {told[k]}, {why}" for k in sorted(self.idle))
+        return tuple(
+            f"{places[k]}: no point of the grid has {told[k]}, {why}" for k in sorted(self.idle)
+        )
 
 
 def _agrees(spec: RunSpec, values: Mapping[str, Any]) -> bool:
-    """Return True if ``spec`` has all of ``values``, or components with the same meaning in it (see ``_same_here``)."""
-    others = [name for name, value in values.items() if _canonical(name, getattr(spec, name)) != value]
+    """Return True if ``spec`` has all of ``values``, or components with the same meaning in it (see
+    ``_same_here``).
+    """
+    others = [
+        name for name, value in values.items() if _canonical(name, getattr(spec, name)) != value
+    ]
     return all(_comparable(name, getattr(spec, name), values[name]) for name in others) and all(
         _same_here(spec, name, values[name]) for name in others
     )
 
 
 def _comparable(name: str, own: Any, value: Any) -> bool:
-    """Return True if two texts name the same components, some of them with a parameter that can be ``auto``."""
+    """Return True if two texts name the same components, some of them with a parameter that can be
+    ``auto``.
+    """
     if not isinstance(own, str) or not isinstance(value, str):
         return False
     try:
@@ -191,10 +224,14 @@ def _comparable(name: str, own: Any, value: Any) -> bool:
 
 
 def _same_here(spec: RunSpec, name: str, value: str) -> bool:
-    """Return True if ``value`` means the same as a complete ``spec``'s value: ``cwtm:f=8`` and ``cwtm`` if f is 8."""
+    """Return True if ``value`` means the same as a complete ``spec``'s value: ``cwtm:f=8`` and
+    ``cwtm`` if f is 8.
+    """
     changed: dict[str, Any] = {name: value}
     try:
-        return bool(getattr(resolve(dataclasses.replace(spec, **changed)).spec, name) == getattr(spec, name))
+        return bool(
+            getattr(resolve(dataclasses.replace(spec, **changed)).spec, name) == getattr(spec, name)
+        )
     except SpecError:
         return False
 
@@ -217,34 +254,50 @@ class _Problems:
         """A line for each problem; a sweep of one point does not name the point."""
         if total == 1:
             return list(self._found)
-        shares = {line: "all" if count == total else f"{count} of" for line, (count, _) in self._found.items()}
-        return [f"{line} ({shares[line]} {total} points, first {first})" for line, (_, first) in self._found.items()]
+        shares = {
+            line: "all" if count == total else f"{count} of"
+            for line, (count, _) in self._found.items()
+        }
+        return [
+            f"{line} ({shares[line]} {total} points, first {first})"
+            for line, (_, first) in self._found.items()
+        ]
 
 
 def _label(sweep: Sweep, values: Mapping[str, str]) -> str:
     """Name a point by the fields that the grid varies."""
-    varied = [name for axis in sweep.grid for name in axis.fields] + (["seed"] if sweep.seeds else [])
+    varied = [name for axis in sweep.grid for name in axis.fields] + (
+        ["seed"] if sweep.seeds else []
+    )
     return ", ".join(f"{name}={values[name]}" for name in varied if name in values)
 
 
 def as_stored(planned: PlannedRuns, stored: Callable[[str], bool]) -> PlannedRuns:
-    """Replace each run that is not stored by one that is stored, and that differs from it only in fields without effect.
+    """Replace each run that is not stored by one that is stored, and that differs from it only in
+    fields without effect.
 
     Args:
         planned: The plan.
         stored: Returns True if a run with a key is stored.
     """
-    runs = (next((own for own in (run, *run.equivalents()) if stored(own.key)), run) for run in planned.runs)
+    runs = (
+        next((own for own in (run, *run.equivalents()) if stored(own.key)), run)
+        for run in planned.runs
+    )
     unique = {run.key: run for run in runs}
     more = len(planned.runs) - len(unique)
-    return dataclasses.replace(planned, runs=tuple(unique.values()), duplicates=planned.duplicates + more)
+    return dataclasses.replace(
+        planned, runs=tuple(unique.values()), duplicates=planned.duplicates + more
+    )
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Part ``number`` of ``count``, counted from 1: the runs whose key is ``number - 1`` modulo ``count``.
+    """Part ``number`` of ``count``, counted from 1: the runs whose key is ``number - 1`` modulo
+    ``count``.
 
-    A key depends on its run alone. So shards are disjoint, and a run stays in its shard when the sweep grows or shrinks.
+    A key depends on its run alone. So shards are disjoint, and a run stays in its shard when the
+    sweep grows or shrinks.
     """
 
     number: int
@@ -260,7 +313,9 @@ class Shard:
         match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
         shard = cls(int(match[1]), int(match[2])) if match else cls(0, 0)
         if not 1 <= shard.number <= shard.count <= MOST_SHARDS:
-            raise SpecError(f"shard={text}: it must be NUMBER/COUNT, counted from 1. Try: --shard 1/4")
+            raise SpecError(
+                f"shard={text}: it must be NUMBER/COUNT, counted from 1. Try: --shard 1/4"
+            )
         return shard
 
     @property
@@ -274,5 +329,9 @@ class Shard:
 
 
 def only(planned: PlannedRuns, shard: Shard) -> PlannedRuns:
-    """Return a plan with the runs of one shard; the sweep and its numbers of duplicates and exclusions stay."""
-    return dataclasses.replace(planned, runs=tuple(run for run in planned.runs if shard.has(run.key)))
+    """Return a plan with the runs of one shard; the sweep and its numbers of duplicates and
+    exclusions stay.
+    """
+    return dataclasses.replace(
+        planned, runs=tuple(run for run in planned.runs if shard.has(run.key))
+    )

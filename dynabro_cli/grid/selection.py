@@ -28,7 +28,7 @@ from dynabro_cli.store.read.queries import query
 SCORES = f"""
     SELECT run_key, status, validation_accuracy FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds
     WHERE {RESULTS} AND validation_accuracy IS NOT NULL
-"""
+"""  # noqa: E501
 SUFFIX = "-selected"
 """End of the name of a sweep of chosen runs."""
 USUAL = 0.1
@@ -68,7 +68,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Ranking:
-    """A configuration, and its candidates from the best to the worst; of equal ones the sweep's first comes first."""
+    """A configuration, and its candidates from the best to the worst; of equal ones the sweep's
+    first comes first.
+    """
 
     configuration: Values
     candidates: tuple[Candidate, ...]
@@ -78,13 +80,17 @@ class Ranking:
         return self.candidates[0]
 
 
-def choose(planned: PlannedRuns, scores: Mapping[str, EndScore], over: Sequence[str], worst: Sequence[str]) -> list[Ranking]:
-    """Find, for each configuration of a sweep, the values of ``over`` whose worst accuracy over ``worst`` is highest.
+def choose(
+    planned: PlannedRuns, scores: Mapping[str, EndScore], over: Sequence[str], worst: Sequence[str]
+) -> list[Ranking]:
+    """Find, for each configuration of a sweep, the values of ``over`` whose worst accuracy over
+    ``worst`` is highest.
 
-    With a(h, w) the mean over seeds of the validation accuracy at a run's end, the choice is argmax_h min_w a(h, w). A
-    configuration is a combination of the other fields of the grid.
+    With a(h, w) the mean over seeds of the validation accuracy at a run's end, the choice is
+    argmax_h min_w a(h, w). A configuration is a combination of the other fields of the grid.
 
-    Differs from ByzFL's selection: it takes each run's best accuracy over time; this uses the final accuracy.
+    Differs from ByzFL's selection: it takes each run's best accuracy over time; this uses the final
+    accuracy.
 
     Args:
         planned: The sweep.
@@ -93,7 +99,8 @@ def choose(planned: PlannedRuns, scores: Mapping[str, EndScore], over: Sequence[
         worst: Fields that an adversary chooses.
 
     Raises:
-        SpecError: The fields are not legal, or the candidates of a configuration were not tried against the same values.
+        SpecError: The fields are not legal, or the candidates of a configuration were not tried
+            against the same values.
     """
     check_fields(planned, over, worst)
     others = [name for name in _varied(planned) if name not in (*over, *worst, "seed")]
@@ -102,8 +109,15 @@ def choose(planned: PlannedRuns, scores: Mapping[str, EndScore], over: Sequence[
         groups.setdefault(_of(run, others), {}).setdefault(_of(run, over), []).append(run)
     choices = []
     for configuration, tried in groups.items():
-        _check_fair(others, configuration, [{(_of(run, worst), run.spec.seed) for run in runs} for runs in tried.values()])
-        found = [_candidate(dict(zip(over, values, strict=True)), runs, scores, worst) for values, runs in tried.items()]
+        _check_fair(
+            others,
+            configuration,
+            [{(_of(run, worst), run.spec.seed) for run in runs} for runs in tried.values()],
+        )
+        found = [
+            _candidate(dict(zip(over, values, strict=True)), runs, scores, worst)
+            for values, runs in tried.items()
+        ]
         ranked = sorted(found, key=lambda candidate: -candidate.mean)
         choices.append(Ranking(dict(zip(others, configuration, strict=True)), tuple(ranked)))
     return choices
@@ -113,11 +127,16 @@ def _of(run: Run, names: Sequence[str]) -> tuple[Any, ...]:
     return tuple(getattr(run.spec, name) for name in names)
 
 
-def _candidate(values: Values, runs: Sequence[Run], scores: Mapping[str, EndScore], worst: Sequence[str]) -> Candidate:
+def _candidate(
+    values: Values, runs: Sequence[Run], scores: Mapping[str, EndScore], worst: Sequence[str]
+) -> Candidate:
     by_worst: dict[tuple[Any, ...], list[EndScore]] = {}
     for run in runs:
         by_worst.setdefault(_of(run, worst), []).append(scores[run.key])
-    means = {where: statistics.fmean(score.accuracy for score in found) for where, found in by_worst.items()}
+    means = {
+        where: statistics.fmean(score.accuracy for score in found)
+        for where, found in by_worst.items()
+    }
     lowest = min(means, key=lambda where: means[where])
     accuracies = [score.accuracy for score in by_worst[lowest]]
     return Candidate(
@@ -141,22 +160,32 @@ def check_fields(planned: PlannedRuns, over: Sequence[str], worst: Sequence[str]
     legal = [name for name in _varied(planned) if name not in (*worst, "seed")]
     choice = f": {', '.join(legal)}" if legal else ", and it varies only fields of --worst"
     problems = [
-        f"over={name} is not legal{did_you_mean(name, legal)}; it must be a field that the grid varies{choice}"
+        f"over={name} is not legal{did_you_mean(name, legal)}; it must be a field that the "
+        f"grid varies{choice}"
         for name in over
         if name not in legal
     ]
     known = [name for name in fields() if name != "seed"]
     unknown = [name for name in worst if name not in known]
-    problems += [f"worst={name} is not a field{did_you_mean(name, known)}. Try: --worst attack" for name in unknown]
+    problems += [
+        f"worst={name} is not a field{did_you_mean(name, known)}. Try: --worst attack"
+        for name in unknown
+    ]
     if problems:
         raise SpecError(problems)
 
 
-def _check_fair(names: Sequence[str], configuration: tuple[Any, ...], tried: Sequence[set[Any]]) -> None:
+def _check_fair(
+    names: Sequence[str], configuration: tuple[Any, ...], tried: Sequence[set[Any]]
+) -> None:
     if any(own != tried[0] for own in tried):
-        where = ", ".join(f"{name}={format_value(value)}" for name, value in zip(names, configuration, strict=True))
+        where = ", ".join(
+            f"{name}={format_value(value)}"
+            for name, value in zip(names, configuration, strict=True)
+        )
         raise SpecError(
-            f"the candidates{' of ' if where else ''}{where} are not tried against the same attacks and seeds, because "
+            f"the candidates{' of ' if where else ''}{where} are not tried against the same "
+            "attacks and seeds, because "
             "the sweep excludes some. Try: without exclude"
         )
 
@@ -176,10 +205,14 @@ def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, 
     without = [run for run in planned.runs if not run.spec.validation]
     if without:
         if without[0].model is None:
-            raise SpecError(f"task {without[0].spec.task!r} has no accuracy to choose by; select is for tasks with a model")
+            raise SpecError(
+                f"task {without[0].spec.task!r} has no accuracy to choose by; select is for "
+                "tasks with a model"
+            )
         more = f"{command} --set validation={USUAL}"
         raise SpecError(
-            f"validation is 0 in {len(without)} of {len(planned.runs)} runs, and the test set is not for choosing. "
+            f"validation is 0 in {len(without)} of {len(planned.runs)} runs, and the test set "
+            "is not for choosing. "
             f"Try: dynabro sweep {more}, then dynabro select {more}"
         )
     try:
@@ -196,7 +229,8 @@ def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, 
     if missing:
         first = cell(missing[0].fields)
         raise NotFoundError(
-            f"{len(missing)} of {len(planned.runs)} runs have no result in {shown(database)}, first {first}. Try: "
+            f"{len(missing)} of {len(planned.runs)} runs have no result in {shown(database)}, "
+            f"first {first}. Try: "
             f"dynabro sweep {command}, which makes them"
         )
     return found
@@ -213,7 +247,9 @@ SELECTED = FileKind("a sweep that dynabro select wrote", _is_selected)
 
 
 def as_sweep(planned: PlannedRuns, choices: Sequence[Ranking]) -> str:
-    """Return the chosen runs as a sweep in YAML, with the whole training set: all their points, with every seed."""
+    """Return the chosen runs as a sweep in YAML, with the whole training set: all their points,
+    with every seed.
+    """
     sweep = planned.sweep
     varied = [name for name in _varied(planned) if name != "seed"]
     first = planned.runs[0]
@@ -225,7 +261,9 @@ def as_sweep(planned: PlannedRuns, choices: Sequence[Ranking]) -> str:
     return as_yaml(sweep, base, chosen, sorted({run.spec.seed for run in runs}))
 
 
-def as_yaml(sweep: Sweep, base: Mapping[str, str], chosen: Sequence[Mapping[str, str]], seeds: Sequence[int]) -> str:
+def as_yaml(
+    sweep: Sweep, base: Mapping[str, str], chosen: Sequence[Mapping[str, str]], seeds: Sequence[int]
+) -> str:
     """Return the text of a sweep of chosen points on the whole training set.
 
     Args:

@@ -1,7 +1,8 @@
 """Read YAML as plain text with line numbers: mappings, lists and words only.
 
-The reader decides the meaning of a word: unlike in YAML 1.1, ``1e-3`` is not a text and ``off`` is not a truth value here.
-Nothing is constructed or executed: tags, anchors, aliases and merge keys are refused, and so are keys given twice.
+The reader decides the meaning of a word: unlike in YAML 1.1, ``1e-3`` is not a text and ``off`` is
+not a truth value here. Nothing is constructed or executed: tags, anchors, aliases and merge keys
+are refused, and so are keys given twice.
 """
 
 from __future__ import annotations
@@ -56,20 +57,28 @@ def read_yaml(text: str, source: str) -> Node:
         source: Its name in errors, such as the file's name.
 
     Raises:
-        SpecError: It is not valid YAML, or uses more of YAML than this module reads; each line begins with ``source:line:``.
+        SpecError: It is not valid YAML, or uses more of YAML than this module reads; each line
+            begins with ``source:line:``.
     """
     reader = _Reader(source)
     try:
-        documents = list(itertools.islice(reader.documents(yaml.parse(text, Loader=yaml.SafeLoader)), 2))
+        documents = list(
+            itertools.islice(reader.documents(yaml.parse(text, Loader=yaml.SafeLoader)), 2)
+        )
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         context = f" ({error.context})" if error.context else ""
         raise SpecError(f"{source}:{line}: invalid YAML: {error.problem}{context}") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise SpecError(f"{source}:{line}: the character {chr(error.character)!r} is not allowed in YAML") from error
+        raise SpecError(
+            f"{source}:{line}: the character {chr(error.character)!r} is not allowed in YAML"
+        ) from error
     if len(documents) != 1:
-        raise SpecError(f"{source}: {'it is empty' if not documents else 'it has several documents'}. Try: one document")
+        raise SpecError(
+            f"{source}: {'it is empty' if not documents else 'it has several documents'}. Try: "
+            "one document"
+        )
     if reader.problems:
         raise SpecError(reader.problems)
     return documents[0]
@@ -91,9 +100,14 @@ class _Reader:
         """Return the node that begins with ``event``; read on to its end."""
         line = event.start_mark.line + 1
         if depth > DEEPEST:
-            raise SpecError(f"{self.source}:{line}: this is nested more than {DEEPEST} levels deep. Try: a flatter file")
+            raise SpecError(
+                f"{self.source}:{line}: this is nested more than {DEEPEST} levels deep. Try: a "
+                "flatter file"
+            )
         if event.anchor is not None:
-            self._refuse(line, "anchors and aliases (& and *) are not read here. Try: the values written out")
+            self._refuse(
+                line, "anchors and aliases (& and *) are not read here. Try: the values written out"
+            )
         if isinstance(event, yaml.AliasEvent):
             return Word(None, line)
         if event.tag is not None:
@@ -101,7 +115,9 @@ class _Reader:
         if isinstance(event, yaml.ScalarEvent):
             plain = event.style is None
             if CONTROL.search(event.value):
-                self._refuse(line, f"{event.value!r} has a character that is not text. Try: without it")
+                self._refuse(
+                    line, f"{event.value!r} has a character that is not text. Try: without it"
+                )
                 return Word(None, line)
             return Word(None if plain and event.value in NULLS else event.value, line)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -119,7 +135,11 @@ class _Reader:
             if not isinstance(key, Word) or not key.text:
                 self._refuse(key.line, "a key must be a word")
             elif key.text in lines:
-                self._refuse(key.line, f"{key.text!r} is given twice, here and in line {lines[key.text]}. Try: one of them")
+                self._refuse(
+                    key.line,
+                    f"{key.text!r} is given twice, here and in line {lines[key.text]}. Try: "
+                    "one of them",
+                )
             else:
                 lines[key.text] = key.line
                 yield key, value

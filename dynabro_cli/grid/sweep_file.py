@@ -1,7 +1,8 @@
 """Sweeps: descriptions of many runs in YAML files.
 
-A sweep is a base, and a grid of axes whose every combination is a point; each point is run with each seed. Values are kept as
-texts, and are read as on the command line; only ``plan`` knows components.
+A sweep is a base, and a grid of axes whose every combination is a point; each point is run with
+each seed. Values are kept as texts, and are read as on the command line; only ``plan`` knows
+components.
 """
 
 from __future__ import annotations
@@ -68,17 +69,24 @@ class Sweep:
 
     @property
     def points(self) -> int:
-        """The number of points with their seeds: of runs, if none is excluded and no two are one run."""
+        """The number of points with their seeds: of runs, if none is excluded and no two are one
+        run.
+        """
         return math.prod(len(axis.points) for axis in self.grid) * max(1, len(self.seeds))
 
     @property
     def runs(self) -> int:
-        """The number of points with their seeds, without points that ``exclude`` names in the same spelling."""
+        """The number of points with their seeds, without points that ``exclude`` names in the same
+        spelling.
+        """
         if not self.exclude:
             return self.points
         left = 0
         for chosen in itertools.product(*(axis.points for axis in self.grid)):
-            point = {**self.base, **{name: text for values in chosen for name, text in values.items()}}
+            point = {
+                **self.base,
+                **{name: text for values in chosen for name, text in values.items()},
+            }
             left += not any(excluded.items() <= point.items() for excluded in self.exclude)
         return left * max(1, len(self.seeds))
 
@@ -87,7 +95,8 @@ def parse_sweep(text: str, source: str) -> Sweep:
     """Read a sweep written in YAML.
 
     Raises:
-        SpecError: With every problem that is visible without building components, one line each: ``source:line: problem``.
+        SpecError: With every problem that is visible without building components, one line each:
+            ``source:line: problem``.
     """
     return replace(Reading(source).sweep(read_mapping(text, source, KEYS)), text=text)
 
@@ -95,17 +104,25 @@ def parse_sweep(text: str, source: str) -> Sweep:
 def read_mapping(text: str, source: str, keys: Sequence[str]) -> Pairs:
     """Read a file with these keys as YAML; raise SpecError if it is not a mapping."""
     if len(text) > MOST_CHARACTERS:
-        raise SpecError(f"{source}: it has more than {MOST_CHARACTERS:,} characters. Try: a shorter file")
+        raise SpecError(
+            f"{source}: it has more than {MOST_CHARACTERS:,} characters. Try: a shorter file"
+        )
     document = read_yaml(text, source)
     if not isinstance(document, Pairs):
-        raise SpecError(f"{source}:{document.line}: a sweep is a mapping with the keys {', '.join(keys)}")
+        raise SpecError(
+            f"{source}:{document.line}: a sweep is a mapping with the keys {', '.join(keys)}"
+        )
     return document
 
 
 def name_problem(name: str) -> str | None:
     """Return the problem of a name of a sweep or a search; None if it is legal."""
     legal = SWEEP_NAME.fullmatch(name)
-    return None if legal else f"name {name!r} is not legal. Try: letters, digits, dots, underscores and hyphens"
+    return (
+        None
+        if legal
+        else f"name {name!r} is not legal. Try: letters, digits, dots, underscores and hyphens"
+    )
 
 
 def check_value(name: str, text: str, others: Sequence[str] = ()) -> None:
@@ -124,17 +141,23 @@ def check_value(name: str, text: str, others: Sequence[str] = ()) -> None:
 def unknown_field(name: str, others: Sequence[str] = ()) -> str:
     """Return the problem of a name that is neither a field nor one of ``others``."""
     legal = [*fields(), *others]
-    return f"unknown field {name!r}{did_you_mean(name, [*legal, *SHORT])}; legal: {', '.join(legal)}"
+    return (
+        f"unknown field {name!r}{did_you_mean(name, [*legal, *SHORT])}; legal: {', '.join(legal)}"
+    )
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """Return the seeds in ``3`` or ``0..4``."""
     match = re.fullmatch(r"\s*([0-9]{1,30})\s*(?:\.\.\s*([0-9]{1,30})\s*)?", text)
     if match is None:
-        raise SpecError(f"seeds={text} is not legal; it must be a seed, or FIRST..LAST such as 0..4")
+        raise SpecError(
+            f"seeds={text} is not legal; it must be a seed, or FIRST..LAST such as 0..4"
+        )
     first, last = int(match[1]), int(match[2] or match[1])
     if not first <= last < first + MOST_SEEDS:
-        raise SpecError(f"seeds={text} is not legal; FIRST..LAST must rise, by less than {MOST_SEEDS:,}")
+        raise SpecError(
+            f"seeds={text} is not legal; FIRST..LAST must rise, by less than {MOST_SEEDS:,}"
+        )
     for seed in (first, last):
         check_value("seed", str(seed))
     return tuple(range(first, last + 1))
@@ -176,7 +199,11 @@ class Reading:
             if name in self.keys:
                 parts[name] = node
             else:
-                self.refuse(key.line, f"unknown key {name!r}{did_you_mean(name, self.keys)}; legal: {', '.join(self.keys)}")
+                self.refuse(
+                    key.line,
+                    f"unknown key {name!r}{did_you_mean(name, self.keys)}; legal: "
+                    f"{', '.join(self.keys)}",
+                )
         return parts
 
     def assemble(self, document: Pairs, parts: Mapping[str, Node]) -> Sweep:
@@ -186,14 +213,26 @@ class Reading:
             self.refuse(document.line, "a sweep needs a name")
         elif name and (problem := name_problem(name)):
             self.refuse(parts["name"].line, problem)
-        description = self.text(parts["description"], "description") if "description" in parts else ""
+        description = (
+            self.text(parts["description"], "description") if "description" in parts else ""
+        )
         plugins = self._plugins(parts["plugins"]) if "plugins" in parts else ()
         base = self.values(parts["base"], "base") if "base" in parts else {}
         grid = self.axes(parts["grid"]) if "grid" in parts else ()
         exclude = self._exclude(parts["exclude"]) if "exclude" in parts else ()
         seeds = self.seeds(parts["seeds"]) if "seeds" in parts else ()
         self._check_once(base, grid, parts)
-        return Sweep(name, description, base, grid, exclude, seeds, self.places, tuple(self.exclude_places), plugins)
+        return Sweep(
+            name,
+            description,
+            base,
+            grid,
+            exclude,
+            seeds,
+            self.places,
+            tuple(self.exclude_places),
+            plugins,
+        )
 
     def refuse(self, line: int, *problems: str) -> None:
         """Note problems in a line of the file."""
@@ -217,7 +256,11 @@ class Reading:
         if not isinstance(node, Pairs):
             self.refuse(node.line, f"{name} must be a mapping, field: value")
             return {}
-        given = [(key.text, key.line, self.value(key.text, value)) for key, value in node.pairs if key.text]
+        given = [
+            (key.text, key.line, self.value(key.text, value))
+            for key, value in node.pairs
+            if key.text
+        ]
         return self._canonical({key: text for key, _, text in given if text is not None}, node.line)
 
     def _canonical(self, values: Values, line: int) -> dict[str, str]:
@@ -241,7 +284,9 @@ class Reading:
             self.refuse(line, f"{name} takes one value here; a list belongs under grid")
             return None
         if node.text is None:
-            self.refuse(line, f"{name} has no value. Try: without it, or auto for the task's default")
+            self.refuse(
+                line, f"{name} has no value. Try: without it, or auto for the task's default"
+            )
             return None
         text = node.text.strip()
         if re.fullmatch(r"\w+=[^:]*", text):
@@ -264,18 +309,25 @@ class Reading:
         for key, listed in node.pairs:
             name = str(key.text)
             if not isinstance(listed, Items) or not listed.items:
-                self.refuse(listed.line, f"{name} must be a list with at least one value, such as [value, value]")
+                self.refuse(
+                    listed.line,
+                    f"{name} must be a list with at least one value, such as [value, value]",
+                )
             else:
                 points = tuple(self._point(name, item) for item in listed.items)
                 axes.append(Axis(name, tuple(point for point in points if point)))
         return tuple(axes)
 
     def _point(self, label: str, node: Node) -> dict[str, str]:
-        """Return one point of an axis: a mapping of fields, or a value of the field that names the axis."""
+        """Return one point of an axis: a mapping of fields, or a value of the field that names the
+        axis.
+        """
         if isinstance(node, Pairs):
             return self.values(node, label)
         if full_name(label) not in fields():
-            self.refuse(node.line, f"{unknown_field(label)}; only a list of mappings may have another name")
+            self.refuse(
+                node.line, f"{unknown_field(label)}; only a list of mappings may have another name"
+            )
             return {}
         text = self.value(label, node)
         return {} if text is None else self._canonical({label: text}, node.line)
@@ -290,10 +342,15 @@ class Reading:
             found.append(values)
             self.exclude_places.append(f"{self.source}:{item.line}")
             if isinstance(item, Pairs) and not item.pairs:
-                self.refuse(item.line, "a point to exclude must name a field; this would leave out all")
+                self.refuse(
+                    item.line, "a point to exclude must name a field; this would leave out all"
+                )
             for name, text in values.items():
                 if fields()[name].parse(text) is None:
-                    self.refuse(item.line, f"{name}={text} cannot be excluded. Try: the value that it stands for")
+                    self.refuse(
+                        item.line,
+                        f"{name}={text} cannot be excluded. Try: the value that it stands for",
+                    )
         return tuple(found)
 
     def seeds(self, node: Node) -> tuple[int, ...]:
@@ -303,7 +360,9 @@ class Reading:
         for word in words:
             try:
                 if not isinstance(word, Word) or word.text is None:
-                    raise SpecError("seeds must be a seed, a list of seeds, or FIRST..LAST such as 0..4")
+                    raise SpecError(
+                        "seeds must be a seed, a list of seeds, or FIRST..LAST such as 0..4"
+                    )
                 seeds += parse_seeds(word.text)
                 if len(seeds) > MOST_RUNS:
                     self.refuse(word.line, too_many(f"{len(seeds):,} seeds so far"))
@@ -321,9 +380,16 @@ class Reading:
             for name in axis.fields:
                 if name in owners:
                     where = f"under {owners[name]!r} and under {axis.label!r}"
-                    self.refuse(parts["grid"].line, f"grid varies {name} twice, {where}. Try: one of them")
+                    self.refuse(
+                        parts["grid"].line, f"grid varies {name} twice, {where}. Try: one of them"
+                    )
                 owners[name] = axis.label
                 if name in base and all(name in point for point in axis.points):
-                    self.refuse(parts["base"].line, f"base sets {name}, and so does every point of {axis.label!r} in grid")
+                    self.refuse(
+                        parts["base"].line,
+                        f"base sets {name}, and so does every point of {axis.label!r} in grid",
+                    )
         if "seeds" in parts and ("seed" in base or "seed" in owners):
-            self.refuse(parts["seeds"].line, "seeds are given, and base or grid set seed. Try: one of them")
+            self.refuse(
+                parts["seeds"].line, "seeds are given, and base or grid set seed. Try: one of them"
+            )

@@ -25,7 +25,8 @@ ONE = {"sweeps": "sweep", "searches": "search"}
 
 
 def load_sweep(name: str, settings: Sequence[str] = (), *, run_plugins: bool = True) -> Sweep:
-    """Read the sweep ``name``, then set fields: a file, or one that comes with the program, or ``-`` for standard input.
+    """Read the sweep ``name``, then set fields: a file, or one that comes with the program, or
+    ``-`` for standard input.
 
     Args:
         name: The name; without folder and suffix, the program's own sweeps come first.
@@ -60,34 +61,46 @@ def read_file(name: str, kind: str) -> tuple[str, str, Path]:
         with path.open(encoding="utf-8") as file:
             return file.read(MOST_CHARACTERS + 1), name, Path(str(path)).parent
     except UnicodeDecodeError as error:
-        raise SpecError(f"{name}: it is not UTF-8 text ({error.reason} at byte {error.start})") from error
+        raise SpecError(
+            f"{name}: it is not UTF-8 text ({error.reason} at byte {error.start})"
+        ) from error
     except (OSError, ValueError) as error:
-        reason, files = getattr(error, "strerror", None) or error, [file.name for file in Path().glob("*.y*ml")]
+        reason, files = (
+            getattr(error, "strerror", None) or error,
+            [file.name for file in Path().glob("*.y*ml")],
+        )
         hint = did_you_mean(name, [*own, *files])
         raise NotFoundError(
-            f"there is no {ONE[kind]} {name!r}{hint} ({reason}). Try: a file's name, or one of dynabro list {kind}"
+            f"there is no {ONE[kind]} {name!r}{hint} ({reason}). Try: a file's name, or one of "
+            f"dynabro list {kind}"
         ) from error
 
 
 def with_plugins(sweep: Sweep, folder: Path, run_plugins: bool) -> Sweep:
     """Load the plugins of a sweep in ``folder``; return the sweep with their absolute names.
 
-    The file may be a stranger's, and loading a plugin runs its code. So plugins that only the file names are printed first.
+    The file may be a stranger's, and loading a plugin runs its code. So plugins that only the file
+    names are printed first.
 
     Args:
         sweep: The sweep, as its file has it.
         folder: The folder that the files of plugins are relative to.
-        run_plugins: False if the caller makes no runs: plugins that are not loaded already are printed, and not loaded.
+        run_plugins: False if the caller makes no runs: plugins that are not loaded already are
+            printed, and not loaded.
     """
     names = tuple(plugins.absolute(name, folder) for name in sweep.plugins)
     present = {plugin.name for plugin in plugins.loaded()}
     fresh = [name for name in names if name not in present]
     if fresh and run_plugins:
-        warnings.warn(f"{sweep.name} runs the code of plugins that its file names: {', '.join(fresh)}", stacklevel=2)
+        warnings.warn(
+            f"{sweep.name} runs the code of plugins that its file names: {', '.join(fresh)}",
+            stacklevel=2,
+        )
     elif fresh:
         options = " ".join(f"--plugin {shlex.quote(name)}" for name in fresh)
         warnings.warn(
-            f"{sweep.name}: the plugins that its file names are not loaded here, and their components cannot be checked. "
+            f"{sweep.name}: the plugins that its file names are not loaded here, and their "
+            "components cannot be checked. "
             f"Try: {options}, which runs their code",
             stacklevel=2,
         )
@@ -97,18 +110,23 @@ def with_plugins(sweep: Sweep, folder: Path, run_plugins: bool) -> Sweep:
 
 
 def shipped(kind: str = "sweeps") -> dict[str, Traversable]:
-    """Return the sweeps that come with the program, or the ``searches``, by name: from the installed package, or beside it in a
-    working tree.
+    """Return the sweeps that come with the program, or the ``searches``, by name: from the
+    installed package, or beside it in a working tree.
     """
     package = importlib.resources.files("dynabro_cli")
     folders = (package / kind, Path(str(package)).parent / kind)
     folder = next((folder for folder in folders if folder.is_dir()), None)
-    found = {Path(item.name).stem: item for item in folder.iterdir() if item.name.endswith(SUFFIXES)} if folder else {}
+    found = (
+        {Path(item.name).stem: item for item in folder.iterdir() if item.name.endswith(SUFFIXES)}
+        if folder
+        else {}
+    )
     return dict(sorted(found.items()))
 
 
 def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
-    """Set fields wherever the sweep has them, in base or grid; a field set several times takes all the values in turn.
+    """Set fields wherever the sweep has them, in base or grid; a field set several times takes all
+    the values in turn.
 
     Args:
         sweep: The sweep to change.
@@ -118,7 +136,9 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         SpecError: With every setting that is not legal, one line each.
     """
     values = read_settings(settings)
-    sweep = replace(sweep, text="".join([sweep.text, *(f"# --set {setting}\n" for setting in settings)]))
+    sweep = replace(
+        sweep, text="".join([sweep.text, *(f"# --set {setting}\n" for setting in settings)])
+    )
     if "seeds" in values:
         texts = values.pop("seeds")
         if (total := sum(len(parse_seeds(text)) for text in texts)) > MOST_RUNS:
@@ -128,8 +148,11 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     return with_values(sweep, values)
 
 
-def with_values(sweep: Sweep, values: Mapping[str, Sequence[str]], *, axes_stay: bool = False) -> Sweep:
-    """Set fields: one value goes into the base, several make an axis, in the place of the axis that had the field alone.
+def with_values(
+    sweep: Sweep, values: Mapping[str, Sequence[str]], *, axes_stay: bool = False
+) -> Sweep:
+    """Set fields: one value goes into the base, several make an axis, in the place of the axis that
+    had the field alone.
 
     Args:
         sweep: The sweep to change.
@@ -145,14 +168,17 @@ def with_values(sweep: Sweep, values: Mapping[str, Sequence[str]], *, axes_stay:
         for field in own:
             sweep = without(sweep, field)
         if len(points) > 1 or (axes_stay and varied):
-            sweep = replace(sweep, grid=(*sweep.grid[:place], Axis(name, points), *sweep.grid[place:]))
+            sweep = replace(
+                sweep, grid=(*sweep.grid[:place], Axis(name, points), *sweep.grid[place:])
+            )
         else:
             sweep = replace(sweep, base={**sweep.base, **points[0]})
     return sweep
 
 
 def read_settings(settings: Sequence[str], keys: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Return the values of ``FIELD=VALUE`` texts by field; ``keys`` may be set, too, and ``seeds``, of which seed is one.
+    """Return the values of ``FIELD=VALUE`` texts by field; ``keys`` may be set, too, and ``seeds``,
+    of which seed is one.
 
     Raises:
         SpecError: With every setting that is not legal, one line each.
@@ -166,7 +192,9 @@ def read_settings(settings: Sequence[str], keys: Sequence[str] = ()) -> dict[str
             if not equals or not text:
                 raise SpecError("it must be FIELD=VALUE")
             if text.startswith("["):
-                raise SpecError(f"it must be one value. For several, repeat it: --set {name}=A --set {name}=B")
+                raise SpecError(
+                    f"it must be one value. For several, repeat it: --set {name}=A --set {name}=B"
+                )
             if name == "seeds":
                 parse_seeds(text)
             elif name not in keys:
@@ -182,7 +210,12 @@ def read_settings(settings: Sequence[str], keys: Sequence[str] = ()) -> dict[str
 def without(sweep: Sweep, name: str) -> Sweep:
     """Return the sweep without a field, and without axes that varied nothing else."""
     axes = [
-        Axis(axis.label, tuple({key: text for key, text in point.items() if key != name} for point in axis.points))
+        Axis(
+            axis.label,
+            tuple(
+                {key: text for key, text in point.items() if key != name} for point in axis.points
+            ),
+        )
         for axis in sweep.grid
     ]
     base = {key: text for key, text in sweep.base.items() if key != name}

@@ -1,1 +1,3 @@
-"""Surroundings of the process: cores, memory, devices, files of strangers, and settings from the environment."""
+"""Surroundings of the process: cores, memory, devices, files of strangers, and settings from the
+environment.
+"""

@@ -13,7 +13,8 @@ import platformdirs
 
 
 def cache_folder() -> Path:
-    """Return the platform's folder for caches; without a home that can be written, as in many containers, a temporary folder.
+    """Return the platform's folder for caches; without a home that can be written, as in many
+    containers, a temporary folder.
 
     The folder need not exist. Whoever writes to it creates it.
     """
@@ -27,7 +28,9 @@ def cache_folder() -> Path:
 
 @contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait until no other process on this machine works on the same folder; do not wait if the folder cannot be locked."""
+    """Wait until no other process on this machine works on the same folder; do not wait if the
+    folder cannot be locked.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

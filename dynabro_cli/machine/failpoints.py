@@ -1,7 +1,7 @@
 """Named places at which a test kills or stops a process; otherwise they do nothing.
 
-``DYNABRO_FAILPOINT=NAME[:N]=SIGNAL`` sends this process the signal when it reaches the place for the Nth time (by default the
-first): ``after-commit:3=KILL``.
+``DYNABRO_FAILPOINT=NAME[:N]=SIGNAL`` sends this process the signal when it reaches the place for
+the Nth time (by default the first): ``after-commit:3=KILL``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ def check_plan(text: str) -> tuple[str, int, signal.Signals]:
     place, number, name = match[1], int(match[2] or 1), match[3]
     signals = {known.name.removeprefix("SIG"): known for known in signal.Signals}
     if place not in NAMES:
-        raise ValueError(f"unknown failpoint {place!r}{did_you_mean(place, NAMES)}; legal: {', '.join(NAMES)}")
+        raise ValueError(
+            f"unknown failpoint {place!r}{did_you_mean(place, NAMES)}; legal: {', '.join(NAMES)}"
+        )
     if name not in signals:
-        raise ValueError(f"unknown signal {name!r}{did_you_mean(name, signals)}; legal: {', '.join(signals)}")
+        raise ValueError(
+            f"unknown signal {name!r}{did_you_mean(name, signals)}; legal: {', '.join(signals)}"
+        )
     return place, number, signals[name]

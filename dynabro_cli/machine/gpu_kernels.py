@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_ROWS = 64
-"""Most messages that a block of threads holds in its registers: one value of each, or their Gram matrix."""
+"""Most messages that a block of threads holds in its registers: one value of each, or their Gram
+matrix.
+"""
 
 
-def launch(kernel: Any, grid: tuple[int, ...], tensor: Tensor, *arguments: object, **constants: object) -> None:
+def launch(
+    kernel: Any, grid: tuple[int, ...], tensor: Tensor, *arguments: object, **constants: object
+) -> None:
     """Launch ``kernel[grid](tensor, *arguments, **constants)`` on the tensor's GPU."""
     with current(tensor.device):
         kernel[grid](tensor, *arguments, **constants)
@@ -26,8 +30,9 @@ def launch(kernel: Any, grid: tuple[int, ...], tensor: Tensor, *arguments: objec
 def obstacle(device: torch.device) -> str | None:
     """Return why Triton's kernels cannot be launched on ``device``; None if they can.
 
-    A kernel that does nothing is launched, once a process. The first launch compiles Triton's launcher, which fails without a C
-    compiler, and compiles for this GPU and its driver, which fails if Triton does not know them.
+    A kernel that does nothing is launched, once a process. The first launch compiles Triton's
+    launcher, which fails without a C compiler, and compiles for this GPU and its driver, which
+    fails if Triton does not know them.
     """
     if device.type != "cuda":
         return "not a GPU"
@@ -47,7 +52,11 @@ def obstacle(device: torch.device) -> str | None:
 
 
 def triton_works(*tensors: Tensor) -> bool:
-    """Return True if a Triton kernel can compute from these tensors: no gradient is wanted, and kernels can be launched."""
-    if not tensors[0].is_cuda or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+    """Return True if a Triton kernel can compute from these tensors: no gradient is wanted, and
+    kernels can be launched.
+    """
+    if not tensors[0].is_cuda or (
+        torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    ):
         return False
     return obstacle(tensors[0].device) is None

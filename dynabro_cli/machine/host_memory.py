@@ -14,15 +14,18 @@ PAGE = resource.getpagesize()
 def free_host_memory() -> int | None:
     """Return the bytes that this process can still use; None if nothing is known.
 
-    The number is the minimum of three: the system's available memory; the rest of each control group (version 1 or 2) of the
-    process and the groups above it; and the rest of the limits of address space and data (``ulimit -v`` and ``-d``).
+    The number is the minimum of three: the system's available memory; the rest of each control
+    group (version 1 or 2) of the process and the groups above it; and the rest of the limits of
+    address space and data (``ulimit -v`` and ``-d``).
     """
     known = [*_available(), *_left_in_groups(OWN, GROUPS), *_left_of_limits(OWN)]
     return max(0, min(known)) if known else None
 
 
 def private_memory() -> int:
-    """Return the bytes of memory that this process uses, without the pages of files; 0 if unknown."""
+    """Return the bytes of memory that this process uses, without the pages of files; 0 if
+    unknown.
+    """
     sizes = _statm(OWN)
     return sizes[1] - sizes[2] if len(sizes) > 2 else 0
 
@@ -47,20 +50,26 @@ def _left_in_groups(own: Path, groups: Path) -> Iterator[int]:
     for line in _lines(own / "cgroup"):
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            names, roots = ("memory.max", "memory.current", "inactive_file"), (groups, groups / "unified")
+            names, roots = (
+                ("memory.max", "memory.current", "inactive_file"),
+                (groups, groups / "unified"),
+            )
         elif "memory" in controllers.split(","):
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
             roots = (groups / "memory", groups / controllers)
         else:
             continue
         for root in dict.fromkeys(roots):
-            folder = root / path.strip("/")  # may be missing: a container may see its own group as the root
+            # may be missing: a container may see its own group as the root
+            folder = root / path.strip("/")
             places = (folder, *(parent for parent in folder.parents if parent.is_relative_to(root)))
             yield from (left for place in places for left in _left_in_group(place, *names))
 
 
 def _left_in_group(folder: Path, limit: str, used: str, cached: str) -> Iterator[int]:
-    """Return the rest of one group's limit; pages of files that can be dropped do not count as used."""
+    """Return the rest of one group's limit; pages of files that can be dropped do not count as
+    used.
+    """
     numbers = [line for name in (limit, used) for line in _lines(folder / name)[:1]]
     if len(numbers) < 2 or not all(number.isdigit() for number in numbers):
         return  # a group without a limit says "max"

@@ -1,4 +1,6 @@
-"""CUDA's multi-process service (MPS): with it, kernels of several processes run on a GPU at the same time, not in turns."""
+"""CUDA's multi-process service (MPS): with it, kernels of several processes run on a GPU at the
+same time, not in turns.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from dynabro_cli.errors import last_line
 FOLDER = "CUDA_MPS_PIPE_DIRECTORY"
 """The variable by which CUDA finds the service."""
 CONTROL = "nvidia-cuda-mps-control"
-USUAL_FOLDER = "/tmp/nvidia-mps"  # where CUDA looks for a service if the environment names no folder
+# where CUDA looks for a service if the environment names no folder
+USUAL_FOLDER = "/tmp/nvidia-mps"
 LOG_FOLDER = "CUDA_MPS_LOG_DIRECTORY"
 START_SECONDS, ASK_SECONDS, END_SECONDS = 20.0, 5.0, 5.0
 ERRORS = "start.log"
@@ -29,26 +32,32 @@ rm -rf "${FOLDER}"
 """
 """The program that keeps a private service while its standard input is open.
 
-The service is a daemon, which would outlive a command that is killed. But the pipe to this program closes however the command
-ends; then the program, which has its own session, ends the service and removes its folder.
+The service is a daemon, which would outlive a command that is killed. But the pipe to this program
+closes however the command ends; then the program, which has its own session, ends the service and
+removes its folder.
 """
 
 
 def at_hand() -> str | None:
-    """Return the folder of the service that a sweep would use, without starting it; None without a service."""
+    """Return the folder of the service that a sweep would use, without starting it; None without a
+    service.
+    """
     named = os.environ.get(FOLDER)
     return named or (USUAL_FOLDER if shutil.which(CONTROL) else None)
 
 
 def start(stack: contextlib.ExitStack) -> str | None:
-    """Return the folder of the user's service, or of a private one that ends with ``stack``; None without a service."""
+    """Return the folder of the user's service, or of a private one that ends with ``stack``; None
+    without a service.
+    """
     if FOLDER in os.environ or not shutil.which(CONTROL):
         return at_hand()
     if _usual_service():
         return USUAL_FOLDER
     folder = tempfile.mkdtemp(prefix="dynabro-mps-")
     environment = os.environ | {FOLDER: folder, LOG_FOLDER: folder}
-    environment.pop("CUDA_VISIBLE_DEVICES", None)  # the service would number the GPUs anew, and so would its clients
+    # the service would number the GPUs anew, and so would its clients
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
     with Path(folder, ERRORS).open("wb") as errors:
         keeper = subprocess.Popen(
             ["sh", "-c", KEEPER],
@@ -62,15 +71,27 @@ def start(stack: contextlib.ExitStack) -> str | None:
     answer = cast(IO[bytes], keeper.stdout)
     if select.select([answer], [], [], START_SECONDS)[0] and answer.readline() == b"started\n":
         return folder
-    why = last_line(Path(folder, ERRORS).read_text(errors="replace")) or f"it has not started after {START_SECONDS:g} s"
-    warnings.warn(f"CUDA's multi-process service did not start ({why}), so runs take turns on a GPU", stacklevel=2)
+    why = (
+        last_line(Path(folder, ERRORS).read_text(errors="replace"))
+        or f"it has not started after {START_SECONDS:g} s"
+    )
+    warnings.warn(
+        f"CUDA's multi-process service did not start ({why}), so runs take turns on a GPU",
+        stacklevel=2,
+    )
     return None
 
 
 def _usual_service() -> bool:
     """Return True if the user's own service answers at its usual place."""
     try:
-        asked = subprocess.run([CONTROL], input=b"get_server_list\n", capture_output=True, timeout=ASK_SECONDS, check=False)
+        asked = subprocess.run(
+            [CONTROL],
+            input=b"get_server_list\n",
+            capture_output=True,
+            timeout=ASK_SECONDS,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return asked.returncode == 0

@@ -1,8 +1,9 @@
 """C++ kernels, compiled for this machine when they are first needed, and cached.
 
-A kernel is one source file with numbers (sizes) that are fixed at compile time; it may include ``team.hpp``. It is loaded with
-ctypes and uses only torch's threads: ``team`` is the function of torch's OpenMP runtime that starts them. ``library_of`` is for
-kernels without sizes; ``Library`` calls the functions of a kernel with tensors.
+A kernel is one source file with numbers (sizes) that are fixed at compile time; it may include
+``team.hpp``. It is loaded with ctypes and uses only torch's threads: ``team`` is the function of
+torch's OpenMP runtime that starts them. ``library_of`` is for kernels without sizes; ``Library``
+calls the functions of a kernel with tensors.
 """
 
 from __future__ import annotations
@@ -49,24 +50,33 @@ class Kernel:
         """Return the loaded library; compile it now unless the cache or this process has it.
 
         Raises:
-            NativeError: No compiler was found, it failed or took longer than ``SECONDS``, or its result does not load.
+            NativeError: No compiler was found, it failed or took longer than ``SECONDS``, or its
+                result does not load.
         """
         return _load(self.source, self.defines)
 
     def at_hand(self) -> ctypes.CDLL | None:
-        """Return the library for functions that are not compiled and that torch can also compute; None to leave them to torch.
+        """Return the library for functions that are not compiled and that torch can also compute;
+        None to leave them to torch.
 
         None is returned if ``set_first_use`` forbids the kernel, or if it cannot be loaded.
         """
-        return None if _first_use == "leave" else _at_hand(self.source, self.defines, _first_use == "compile")
+        return (
+            None
+            if _first_use == "leave"
+            else _at_hand(self.source, self.defines, _first_use == "compile")
+        )
 
 
 FirstUse = Literal["compile", "cached", "leave"]
-_first_use: FirstUse = "compile"  # belongs to the process, like torch's number of threads: every run sets it
+# belongs to the process, like torch's number of threads: every run sets it
+_first_use: FirstUse = "compile"
 
 
 def set_first_use(choice: FirstUse) -> None:
-    """Set for this process if a needed kernel is compiled, only taken from the cache, or not used."""
+    """Set for this process if a needed kernel is compiled, only taken from the cache, or not
+    used.
+    """
     global _first_use
     _first_use = choice
 
@@ -93,25 +103,32 @@ def load_all(kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:
 
 
 def compiler() -> str | None:
-    """Return the C++ compiler to use: ``CXX``, or the first known compiler on the path; None without a compiler."""
+    """Return the C++ compiler to use: ``CXX``, or the first known compiler on the path; None
+    without a compiler.
+    """
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
     return next((name for name in names if shutil.which(name)), None)
 
 
 def processor() -> str:
-    """Return a name for this kind of processor: compiled code serves one kind, but several machines may share a home folder."""
+    """Return a name for this kind of processor: compiled code serves one kind, but several machines
+    may share a home folder.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
-    kinds = sorted({line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))})
+    kinds = sorted(
+        {line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))}
+    )
     name = "\n".join(kinds) or f"{platform.processor()} {platform.platform()}"
     return f"{platform.machine()}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 @functools.cache
 def team() -> ctypes.c_void_p | None:
-    """Return ``GOMP_parallel`` of the OpenMP runtime that torch uses, so that all share one pool of threads.
+    """Return ``GOMP_parallel`` of the OpenMP runtime that torch uses, so that all share one pool of
+    threads.
 
     Return None if torch's runtime has no such function.
     """
@@ -144,13 +161,17 @@ def _cached(source: Path, defines: tuple[str, ...]) -> ctypes.CDLL | None:
 
 
 def _plan(source: Path, defines: tuple[str, ...]) -> tuple[Sequence[str], str, Path | None]:
-    """Return the compiler's command, the start of the library's name in the cache, and the cache if it can be used."""
+    """Return the compiler's command, the start of the library's name in the cache, and the cache if
+    it can be used.
+    """
     cxx = compiler()
     if cxx is None:
         raise NativeError("no C++ compiler")
     command = (cxx, *_FLAGS, *_NATIVE.get(platform.machine(), ()), *defines, f"-I{HEADER.parent}")
     texts = [path.read_text(encoding="utf-8") for path in (source, HEADER)]
-    key = hashlib.sha256(repr((texts, command[:-1], _version(cxx), processor())).encode()).hexdigest()
+    key = hashlib.sha256(
+        repr((texts, command[:-1], _version(cxx), processor())).encode()
+    ).hexdigest()
     return command, f"{source.stem}-{key[:32]}", _cache()
 
 
@@ -172,7 +193,9 @@ def _version(cxx: str) -> str:
 
 
 def _run(command: Sequence[str], seconds: float) -> str:
-    """Return the output of a command; kill it with all its children if it takes too long or is interrupted."""
+    """Return the output of a command; kill it with all its children if it takes too long or is
+    interrupted.
+    """
     try:
         process = subprocess.Popen(
             command,
@@ -194,12 +217,15 @@ def _run(command: Sequence[str], seconds: float) -> str:
             process.communicate()
     if process.returncode:
         errors = [line for line in output.splitlines() if "error" in line]
-        raise NativeError(f"{command[0]} failed: {(errors or output.splitlines() or ['no message'])[0][:200]}")
+        raise NativeError(
+            f"{command[0]} failed: {(errors or output.splitlines() or ['no message'])[0][:200]}"
+        )
     return output
 
 
 def _compile(command: Sequence[str], source: Path, folder: Path, name: str) -> Path:
-    """Compile under a temporary name and rename, so that no process ever sees half a library; return the library's path.
+    """Compile under a temporary name and rename, so that no process ever sees half a library;
+    return the library's path.
 
     The name contains the SHA-256 of the library, so that damage is detected.
     """
@@ -220,10 +246,16 @@ def _digest(path: Path) -> str:
 
 
 def _sound(path: Path) -> bool:
-    """Return True if the file belongs only to this user and its content matches its name; otherwise delete it."""
+    """Return True if the file belongs only to this user and its content matches its name; otherwise
+    delete it.
+    """
     try:
         state = path.lstat()
-        ours = stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o022
+        ours = (
+            stat.S_ISREG(state.st_mode)
+            and state.st_uid == os.geteuid()
+            and not state.st_mode & 0o022
+        )
         if ours and path.stem.rpartition("-")[2] == _digest(path):
             return True
         path.unlink()
@@ -233,13 +265,19 @@ def _sound(path: Path) -> bool:
 
 
 def _cache() -> Path | None:
-    """Return the folder of compiled kernels; None if it cannot be written, or if others could change the files."""
+    """Return the folder of compiled kernels; None if it cannot be written, or if others could
+    change the files.
+    """
     folder = cache_folder() / "native" / processor()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = folder.resolve()
         own = folder.stat()
-        if own.st_uid != os.geteuid() or own.st_mode & 0o022 or not os.access(folder, os.W_OK | os.X_OK):
+        if (
+            own.st_uid != os.geteuid()
+            or own.st_mode & 0o022
+            or not os.access(folder, os.W_OK | os.X_OK)
+        ):
             return None
         return folder if all(_trusted(parent.stat()) for parent in folder.parents) else None
     except OSError:
@@ -248,11 +286,14 @@ def _cache() -> Path | None:
 
 def _trusted(state: os.stat_result) -> bool:
     """Return True if only root or this user can replace files in a folder."""
-    return state.st_uid in (0, os.geteuid()) and (not state.st_mode & 0o002 or bool(state.st_mode & stat.S_ISVTX))
+    return state.st_uid in (0, os.geteuid()) and (
+        not state.st_mode & 0o002 or bool(state.st_mode & stat.S_ISVTX)
+    )
 
 
 class Library:
-    """Functions of a loaded kernel: tensors (or None) are passed as pointers, integers as ``long``, and floats as ``double``.
+    """Functions of a loaded kernel: tensors (or None) are passed as pointers, integers as ``long``,
+    and floats as ``double``.
 
     A list of integers is an array of ``long``; values of ctypes are passed unchanged.
 
@@ -303,4 +344,6 @@ def library_of(source: Path) -> Library | None:
 def check_choice(choice: str) -> None:
     """Raise SpecError if ``choice``, a value of ``--compile``, is not one of ``CHOICES``."""
     if choice not in CHOICES:
-        raise SpecError(f"compile={choice} is not legal. Try: --compile with {' or '.join(CHOICES)}")
+        raise SpecError(
+            f"compile={choice} is not legal. Try: --compile with {' or '.join(CHOICES)}"
+        )

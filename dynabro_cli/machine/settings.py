@@ -54,11 +54,21 @@ SETTINGS = {
     "DYNABRO_DATA": Setting("folder of data sets, as --data-dir", "a folder"),
     "DYNABRO_PLUGINS": Setting("plugins, as --plugin", "files and modules, separated by :"),
     "DYNABRO_STATE": Setting("folder of checkpoints and logs", "a folder"),
-    "DYNABRO_GIT_DIFF": Setting("store the changes of the checkout with each run", "on or off", _on_or_off),
-    "DYNABRO_BUSY_SECONDS": _seconds("time that a writer waits for a locked database or its server", 60, 0.01),
-    "DYNABRO_LEASE_SECONDS": _seconds("time without heartbeats until an owner is presumed dead", 120, 0.1),
-    "DYNABRO_FAILPOINT": Setting("for tests: where this process sends itself a signal", "NAME[:N]=SIGNAL", check_plan),
-    "DYNABRO_TEST_POSTGRES": Setting("for tests: the URL of a PostgreSQL server", "an SQLAlchemy URL"),
+    "DYNABRO_GIT_DIFF": Setting(
+        "store the changes of the checkout with each run", "on or off", _on_or_off
+    ),
+    "DYNABRO_BUSY_SECONDS": _seconds(
+        "time that a writer waits for a locked database or its server", 60, 0.01
+    ),
+    "DYNABRO_LEASE_SECONDS": _seconds(
+        "time without heartbeats until an owner is presumed dead", 120, 0.1
+    ),
+    "DYNABRO_FAILPOINT": Setting(
+        "for tests: where this process sends itself a signal", "NAME[:N]=SIGNAL", check_plan
+    ),
+    "DYNABRO_TEST_POSTGRES": Setting(
+        "for tests: the URL of a PostgreSQL server", "an SQLAlchemy URL"
+    ),
 }
 
 
@@ -80,7 +90,8 @@ def seconds_setting(name: str) -> float:
 
 
 def check_settings() -> list[str]:
-    """Check every variable of the environment that dynabro reads; return a line for each unknown name with dynabro's prefix.
+    """Check every variable of the environment that dynabro reads; return a line for each unknown
+    name with dynabro's prefix.
 
     Raises:
         SpecError: With a line for each value that is not legal.
@@ -92,7 +103,8 @@ def check_settings() -> list[str]:
         raise SpecError(found)
     legal = ", ".join(SETTINGS)
     return [
-        f"{name!r} in the environment is not a setting{did_you_mean(name, SETTINGS)}; legal: {legal}"
+        f"{name!r} in the environment is not a setting{did_you_mean(name, SETTINGS)}; legal: "
+        f"{legal}"
         for name in given
         if name not in SETTINGS
     ]

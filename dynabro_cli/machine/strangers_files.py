@@ -48,7 +48,8 @@ def read_regular(path: Path, most: int) -> bytes:
 def open_log(path: Path) -> int:
     """Open a run's log for appending; return the descriptor.
 
-    The folder may be untrusted: links to files elsewhere are not followed, and databases are not written.
+    The folder may be untrusted: links to files elsewhere are not followed, and databases are not
+    written.
 
     Raises:
         OSError: The file cannot be written, or is not a log.
@@ -60,11 +61,13 @@ def open_log(path: Path) -> int:
     raise OSError(errno.EINVAL, f"{path.name} is not a log", str(path))
 
 
-def files_under(folder: Path, root: Path, wanted: Callable[[str], bool], looked_at: int = 0) -> tuple[list[str], int]:
+def files_under(
+    folder: Path, root: Path, wanted: Callable[[str], bool], looked_at: int = 0
+) -> tuple[list[str], int]:
     """Find all files under ``folder`` whose name is ``wanted``, ordered by folder, then by name.
 
-    Links to files and folders are followed if they stay inside ``root``. Files and folders whose names begin with a dot do not
-    count: other programs write them beside a user's files.
+    Links to files and folders are followed if they stay inside ``root``. Files and folders whose
+    names begin with a dot do not count: other programs write them beside a user's files.
 
     Args:
         folder: The folder to search, at any depth.
@@ -77,7 +80,8 @@ def files_under(folder: Path, root: Path, wanted: Callable[[str], bool], looked_
 
     Raises:
         OSError: A folder cannot be read.
-        ValueError: A link leads out of ``root`` or to a folder that it is in, or there are too many entries.
+        ValueError: A link leads out of ``root`` or to a folder that it is in, or there are too many
+            entries.
     """
     found: list[tuple[str, list[str]]] = []
     waiting: list[tuple[str, tuple[str, ...]]] = [(str(folder), (_within(str(folder), root),))]
@@ -91,7 +95,11 @@ def files_under(folder: Path, root: Path, wanted: Callable[[str], bool], looked_
                     raise ValueError(f"{folder} has more than {MOST_ENTRIES:,} files and folders")
                 if entry.name.startswith("."):
                     continue
-                real = _within(entry.path, root) if entry.is_symlink() else os.path.join(above[-1], entry.name)
+                real = (
+                    _within(entry.path, root)
+                    if entry.is_symlink()
+                    else os.path.join(above[-1], entry.name)
+                )
                 if entry.is_dir():
                     if real in above:
                         raise ValueError(f"{entry.path} is a link to a folder that it is in")
@@ -99,11 +107,15 @@ def files_under(folder: Path, root: Path, wanted: Callable[[str], bool], looked_
                 elif wanted(entry.name):
                     names.append(entry.name)
         found.append((place, sorted(names)))
-    return [os.path.join(place, name) for place, names in sorted(found) for name in names], looked_at
+    return [
+        os.path.join(place, name) for place, names in sorted(found) for name in names
+    ], looked_at
 
 
 def _within(path: str, root: Path) -> str:
-    """Return the real path of a file that must be inside ``root``; raise ValueError if it is not."""
+    """Return the real path of a file that must be inside ``root``; raise ValueError if it is
+    not.
+    """
     real = os.path.realpath(path)
     if not Path(real).is_relative_to(root):
         raise ValueError(f"{path} is a link out of {root}, to {real}")

@@ -1,4 +1,6 @@
-"""Common parts of methods that filter workers by their history: medians of vectors and numbers, and a mean of the rest."""
+"""Common parts of methods that filter workers by their history: medians of vectors and numbers, and
+a mean of the rest.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ def clean_rows(messages: Tensor) -> tuple[Tensor, Tensor]:
 def near_median(vectors: Tensor, threshold: float, voters: Tensor) -> Tensor:
     """Return the mask [m] of the vectors [m, d] within 2 ``threshold`` of the median vector.
 
-    The median vector is the first vector of a voter with more than m/2 voters within ``threshold``, including itself. Without
-    such a voter, no vector counts as near.
+    The median vector is the first vector of a voter with more than m/2 voters within ``threshold``,
+    including itself. Without such a voter, no vector counts as near.
     """
     apart = distances(vectors)
     close = (apart <= threshold) & voters
@@ -36,7 +38,9 @@ def near_median(vectors: Tensor, threshold: float, voters: Tensor) -> Tensor:
 
 
 def near_middle(numbers: Tensor, threshold: Tensor, voters: Tensor) -> Tensor:
-    """Return the mask [m] of the numbers within ``threshold`` of the voters' median (the midpoint if their count is even)."""
+    """Return the mask [m] of the numbers within ``threshold`` of the voters' median (the midpoint
+    if their count is even).
+    """
     ordered = torch.where(voters, numbers, math.inf).sort().values
     count = voters.sum()
     places = torch.stack([(count - 1).clamp_min(0) // 2, count // 2]).clamp_max(len(numbers) - 1)
@@ -44,5 +48,7 @@ def near_middle(numbers: Tensor, threshold: Tensor, voters: Tensor) -> Tensor:
 
 
 def concentration(workers: int, rounds: int, p: float) -> float:
-    """Return log(16 m T/p), the margin for squared sums of noise that holds in all rounds except with probability p."""
+    """Return log(16 m T/p), the margin for squared sums of noise that holds in all rounds except
+    with probability p.
+    """
     return math.log(16 * workers * rounds / p)

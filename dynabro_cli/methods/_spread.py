@@ -1,4 +1,6 @@
-"""The spread of a round's messages, by which ``dynabro:filter=adaptive`` and ``clip=`` judge a correction."""
+"""The spread of a round's messages, by which ``dynabro:filter=adaptive`` and ``clip=`` judge a
+correction.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def spread_of(messages: Tensor, finite: Tensor | None, aggregate: Tensor) -> Tensor:
-    """Return rho, the (floor(m/2) + 1)-th smallest distance |g_i - a_0| of the messages [m, d] from their aggregate [d].
+    """Return rho, the (floor(m/2) + 1)-th smallest distance |g_i - a_0| of the messages [m, d] from
+    their aggregate [d].
 
-    With a majority of honest workers, one of the floor(m/2) + 1 nearest messages is honest. A message that is not finite is
-    infinitely far away.
+    With a majority of honest workers, one of the floor(m/2) + 1 nearest messages is honest. A
+    message that is not finite is infinitely far away.
     """
     apart = lengths(messages - aggregate)
     if finite is not None:
@@ -25,7 +28,9 @@ def spread_of(messages: Tensor, finite: Tensor | None, aggregate: Tensor) -> Ten
 
 
 def accepts(difference: Tensor, computations: int, tau: float, spread: Tensor) -> Tensor:
-    """Return True if |a_J - a_{J-1}| <= tau rho/2^(J/2), with 2^J computations; False if either side is not finite."""
+    """Return True if |a_J - a_{J-1}| <= tau rho/2^(J/2), with 2^J computations; False if either
+    side is not finite.
+    """
     limit = tau * spread / math.sqrt(computations)
     return (length(difference) <= limit) & limit.isfinite()
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynabro_cli.components import parameter
-from dynabro_cli.methods._api import REGISTRY, Computing, Gathered, GatheringMethod, Known, MethodSetting, Plan, State
+from dynabro_cli.methods._api import (
+    REGISTRY,
+    Computing,
+    Gathered,
+    GatheringMethod,
+    Known,
+    MethodSetting,
+    Plan,
+    State,
+)
 
 SENDS = ("gradient", "difference")
 
@@ -22,7 +31,8 @@ class Parameters:
     sends: str = parameter(
         "gradient",
         choices=SENDS,
-        help="(x_t - x_i)/(rate H), the mean gradient along the way, or x_t - x_i, the model's difference",
+        help="(x_t - x_i)/(rate H), the mean gradient along the way, or x_t - x_i, the model's "
+        "difference",
     )
 
 
@@ -30,15 +40,18 @@ class Parameters:
 def local_steps(parameters: Parameters, setting: MethodSetting) -> GatheringMethod:
     """Local steps: each worker takes H steps of SGD on its own model, and sends the change.
 
-    x_{t,i,0} = x_t, x_{t,i,h+1} = x_{t,i,h} - rate g_i(x_{t,i,h}); worker i sends (x_t - x_{t,i,H})/(rate H), the mean of its
-    gradients (sends=gradient), or x_t - x_{t,i,H} (sends=difference). g_t is the messages' aggregate, and the server uses its
-    own learning rate. With the server's rate equal to rate H (1 for differences) the method is FedAvg. A round costs H
+    x_{t,i,0} = x_t, x_{t,i,h+1} = x_{t,i,h} - rate g_i(x_{t,i,h}); worker i sends (x_t -
+    x_{t,i,H})/(rate H), the mean of its gradients (sends=gradient), or x_t - x_{t,i,H}
+    (sends=difference). g_t is the messages' aggregate, and the server uses its own learning rate.
+    With the server's rate equal to rate H (1 for differences) the method is FedAvg. A round costs H
     computations. With H = 1 the method is SGD.
 
-    An attack on gradients acts on every step's gradients, at the workers' own points, before the step. If the clock counts
-    computations, it uses the Byzantine set of that computation. An attack on messages acts on the message. A run is slower than
-    a run of SGD with the same number of computations: after the first step all workers are at different points, so each worker
-    is computed separately. The server applies weight decay, drops of the learning rate and the projection onto a domain.
+    An attack on gradients acts on every step's gradients, at the workers' own points, before the
+    step. If the clock counts computations, it uses the Byzantine set of that computation. An attack
+    on messages acts on the message. A run is slower than a run of SGD with the same number of
+    computations: after the first step all workers are at different points, so each worker is
+    computed separately. The server applies weight decay, drops of the learning rate and the
+    projection onto a domain.
     """
     steps = parameters.H
 
@@ -48,10 +61,14 @@ def local_steps(parameters: Parameters, setting: MethodSetting) -> GatheringMeth
             for step in range(steps):
                 gradients = workers.gradients(step, workers.x - moved if step else None)
                 moved.add_(workers.attacked(gradients, step), alpha=rate)
-            return Gathered(moved / (rate * steps) if parameters.sends == "gradient" else moved, state, True)
+            return Gathered(
+                moved / (rate * steps) if parameters.sends == "gradient" else moved, state, True
+            )
 
         return GatheringMethod(
-            plan=lambda _: Plan(None, (steps,)), gather=gather, with_known=with_known if parameters.rate is None else None
+            plan=lambda _: Plan(None, (steps,)),
+            gather=gather,
+            with_known=with_known if parameters.rate is None else None,
         )
 
     def with_known(known: Known) -> GatheringMethod:

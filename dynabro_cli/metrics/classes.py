@@ -19,20 +19,29 @@ MOST_WORKERS = 100
 
 
 @metrics
-def classes(model: nn.Module, data: LabelledInputs, *, worker_labels: WorkerLabels) -> dict[str, float]:
+def classes(
+    model: nn.Module, data: LabelledInputs, *, worker_labels: WorkerLabels
+) -> dict[str, float]:
     """Test accuracy of each class and each worker, and the lowest ones.
 
-    a_c is the accuracy on the test samples of class c. A worker's accuracy is sum_c p_c a_c with p_c the share of class c in
-    the worker's training samples: the accuracy on a test set whose labels are distributed like the worker's own data. Classes
-    without test samples do not count.
+    a_c is the accuracy on the test samples of class c. A worker's accuracy is sum_c p_c a_c with
+    p_c the share of class c in the worker's training samples: the accuracy on a test set whose
+    labels are distributed like the worker's own data. Classes without test samples do not count.
 
     Returns:
-        ``class C`` for each class and ``worst class``. If workers have different data, also ``worker I`` for each of at most
-        100 workers, from 0 as in the table ``worker_labels``, and ``worst worker``.
+        ``class C`` for each class and ``worst class``. If workers have different data, also
+        ``worker I`` for each of at most 100 workers, from 0 as in the table ``worker_labels``, and
+        ``worst worker``.
     """
     with torch.no_grad():
-        right = torch.cat([model(part).argmax(1) for part in torch.split(data.inputs, AT_ONCE)]) == data.labels
-    accuracies = {label: float(right[data.labels == label].double().mean()) for label in torch.unique(data.labels).tolist()}
+        right = (
+            torch.cat([model(part).argmax(1) for part in torch.split(data.inputs, AT_ONCE)])
+            == data.labels
+        )
+    accuracies = {
+        label: float(right[data.labels == label].double().mean())
+        for label in torch.unique(data.labels).tolist()
+    }
     samples, correct = dict[int, int](), dict[int, float]()
     for worker, label, count in worker_labels:
         if label in accuracies:

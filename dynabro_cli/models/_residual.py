@@ -23,7 +23,9 @@ class Block(nn.Module):
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != channels:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, channels, 1, stride, bias=False), norm(kind, channels))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, channels, 1, stride, bias=False), norm(kind, channels)
+            )
         self.activation = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Blocks of a decoder-only transformer, as modules: this file imports torch, so that ``gpt`` does not."""
+"""Blocks of a decoder-only transformer, as modules: this file imports torch, so that ``gpt`` does
+not.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from torch import Tensor, nn
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)): pre-norm, causal attention, four times as wide inside, GELU."""
+    """x + attention(norm(x)), then x + mlp(norm(x)): pre-norm, causal attention, four times as wide
+    inside, GELU.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -19,7 +23,11 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         n, length, width = x.shape
-        parts = self.queries_keys_values(self.before_attention(x)).view(n, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        parts = (
+            self.queries_keys_values(self.before_attention(x))
+            .view(n, length, 3, self.heads, -1)
+            .permute(2, 0, 3, 1, 4)
+        )
         queries, keys, values = parts.unbind(0)  # [n, heads, length, width/heads]
         attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         x = x + self.mix(attended.transpose(1, 2).reshape(n, length, width))
@@ -28,7 +36,9 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Decoder of windows of characters [n, 1, 1, length], of any number type, to features of the last position [n, width]."""
+    """Decoder of windows of characters [n, 1, 1, length], of any number type, to features of the
+    last position [n, width].
+    """
 
     def __init__(self, characters: int, length: int, width: int, heads: int, layers: int) -> None:
         super().__init__()

@@ -9,7 +9,8 @@ from dynabro_cli.tasks._api import ImageShape
 
 @REGISTRY.register("cnn-digits", Network, reference="the default of task digits", check=at_least(4))
 def cnn_digits(parameters: Network, shape: ImageShape) -> nn.Module:
-    """A small CNN: Conv(16)-ReLU-MaxPool-Conv(32)-ReLU-MaxPool-FC(64)-ReLU-FC; d = 13,706 on digits.
+    """A small CNN: Conv(16)-ReLU-MaxPool-Conv(32)-ReLU-MaxPool-FC(64)-ReLU-FC; d = 13,706 on
+    digits.
 
     Kernels are 3 x 3 with padding 1.
     """

@@ -7,11 +7,15 @@ from dynabro_cli.models._api import REGISTRY, Network, at_least, last_layers
 from dynabro_cli.tasks._api import ImageShape
 
 
-@REGISTRY.register("cnn-mnist", Network, reference="DynaBRO (ICML 2024), Table 2", check=at_least(16))
+@REGISTRY.register(
+    "cnn-mnist", Network, reference="DynaBRO (ICML 2024), Table 2", check=at_least(16)
+)
 def cnn_mnist(parameters: Network, shape: ImageShape) -> nn.Module:
-    """The paper's CNN for MNIST: Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)-ReLU-FC(10); d = 176,050.
+    """The paper's CNN for MNIST: Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)-ReLU-FC(10); d
+    = 176,050.
 
-    Kernels are 5 x 5 without padding. The paper does not give them; the code of Allouah et al. (2023) has these.
+    Kernels are 5 x 5 without padding. The paper does not give them; the code of Allouah et al.
+    (2023) has these.
     """
     return two_convolutions(parameters, shape, 20, 20)
 
@@ -23,12 +27,16 @@ def cnn_mnist(parameters: Network, shape: ImageShape) -> nn.Module:
     check=at_least(16),
 )
 def cnn_mnist_50(parameters: Network, shape: ImageShape) -> nn.Module:
-    """The paper's CNN for MNIST with 20 and 50 channels, for comparisons with other libraries; d = 431,080."""
+    """The paper's CNN for MNIST with 20 and 50 channels, for comparisons with other libraries; d =
+    431,080.
+    """
     return two_convolutions(parameters, shape, 20, 50)
 
 
 def two_convolutions(parameters: Network, shape: ImageShape, first: int, second: int) -> nn.Module:
-    """Build two 5 x 5 convolutions with ``first`` and ``second`` channels, each pooled, then 500 hidden units."""
+    """Build two 5 x 5 convolutions with ``first`` and ``second`` channels, each pooled, then 500
+    hidden units.
+    """
     height, width = (((size - 4) // 2 - 4) // 2 for size in (shape.height, shape.width))
     return nn.Sequential(
         nn.Conv2d(shape.channels, first, 5),

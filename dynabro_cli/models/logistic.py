@@ -10,4 +10,6 @@ from dynabro_cli.tasks._api import ImageShape
 @REGISTRY.register("logistic", Network, reference="multinomial logistic regression", check=any_size)
 def logistic(parameters: Network, shape: ImageShape) -> nn.Module:
     """Logistic regression: one linear layer, a convex problem; d = 7,850 on MNIST."""
-    return nn.Sequential(nn.Flatten(), *last_layers(parameters, shape.channels * shape.height * shape.width, shape))
+    return nn.Sequential(
+        nn.Flatten(), *last_layers(parameters, shape.channels * shape.height * shape.width, shape)
+    )

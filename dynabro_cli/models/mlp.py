@@ -14,12 +14,16 @@ from dynabro_cli.tasks._api import ImageShape
 class Parameters(Network):
     hidden: int = parameter(100, minimum=1, maximum=10_000_000, help="units of a hidden layer")
     layers: int = parameter(1, minimum=1, maximum=1000, help="hidden layers")
-    dropout: float = parameter(0.0, minimum=0, below=1, help="probability of dropping a hidden unit")
+    dropout: float = parameter(
+        0.0, minimum=0, below=1, help="probability of dropping a hidden unit"
+    )
 
 
 @REGISTRY.register("mlp", Parameters, reference="multi-layer perceptron with ReLU", check=any_size)
 def mlp(parameters: Parameters, shape: ImageShape) -> nn.Module:
-    """Multi-layer perceptron: ``layers`` hidden layers of ``hidden`` ReLU units, each with optional dropout."""
+    """Multi-layer perceptron: ``layers`` hidden layers of ``hidden`` ReLU units, each with optional
+    dropout.
+    """
     width = shape.channels * shape.height * shape.width
     modules: list[nn.Module] = [nn.Flatten()]
     for _ in range(parameters.layers):

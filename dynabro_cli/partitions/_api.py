@@ -1,12 +1,13 @@
 """The contract of partitions of the training set among the workers, and their registry.
 
-A partition is a factory ``(parameters, PartitionSetting) -> Partition``. Each worker draws its mini-batches uniformly with
-replacement from its own part, whether it is honest or Byzantine. The parts depend only on the data set, the number of workers
-and the seed: two methods with the same seed share the data in the same way.
+A partition is a factory ``(parameters, PartitionSetting) -> Partition``. Each worker draws its
+mini-batches uniformly with replacement from its own part, whether it is honest or Byzantine. The
+parts depend only on the data set, the number of workers and the seed: two methods with the same
+seed share the data in the same way.
 
-The server may have samples, too: the parameter ``server`` of a partition is their number. They are drawn uniformly before the
-workers' parts, from a separate random stream. No worker has them, whatever the rule, so that rules with and without trusted
-data train on the same samples.
+The server may have samples, too: the parameter ``server`` of a partition is their number. They are
+drawn uniformly before the workers' parts, from a separate random stream. No worker has them,
+whatever the rule, so that rules with and without trusted data train on the same samples.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class Partition(NamedTuple):
     """A partition in its setting.
 
     Attributes:
-        split: Maps the labels [n] of the training set and the run's streams, of which it uses ``partition``, to the indices of
-            each worker's samples: m arrays that have every sample once. None if every worker has the whole set.
+        split: Maps the labels [n] of the training set and the run's streams, of which it uses
+            ``partition``, to the indices of each worker's samples: m arrays that have every sample
+            once. None if every worker has the whole set.
     """
 
     split: Callable[[Whole, Streams], list[Whole]] | None
@@ -51,11 +53,18 @@ REGISTRY: Registry[Callable[..., Partition]] = Registry("partition", "dynabro_cl
 
 def at_server() -> Any:
     """Declare the parameter ``server`` of a partition."""
-    return parameter(0, minimum=0, later=True, help="samples that the server holds, and no worker: trusted data of its rule")
+    return parameter(
+        0,
+        minimum=0,
+        later=True,
+        help="samples that the server holds, and no worker: trusted data of its rule",
+    )
 
 
 def server_samples(text: str) -> int:
-    """Return the number of samples that the server holds; 0 if the partition has no such parameter, or is not legal."""
+    """Return the number of samples that the server holds; 0 if the partition has no such parameter,
+    or is not legal.
+    """
     try:
         return getattr(REGISTRY.parse(text).parameters, "server", 0)
     except SpecError:
@@ -68,5 +77,7 @@ def sorted_by_label(labels: Whole, places: Whole) -> Whole:
 
 
 def deal(places: Whole, workers: int) -> list[Whole]:
-    """Cut ``places`` into one piece for each worker; sizes differ by at most one, and larger pieces come first."""
+    """Cut ``places`` into one piece for each worker; sizes differ by at most one, and larger pieces
+    come first.
+    """
     return np.array_split(places, workers)

@@ -11,34 +11,43 @@ from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, W
 from dynabro_cli.streams import Streams
 
 MOST_DRAWS = 100
-"""Largest number of draws; the partition is refused if each of them leaves a worker without a sample."""
+"""Largest number of draws; the partition is refused if each of them leaves a worker without a
+sample.
+"""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    alpha: float = parameter(above=0, help="concentration: the smaller, the more the workers differ")
+    alpha: float = parameter(
+        above=0, help="concentration: the smaller, the more the workers differ"
+    )
     by: str = parameter(
         "worker",
         choices=("worker", "label"),
-        help="draw the proportions of labels for each worker, or the proportions of workers for each label",
+        help="draw the proportions of labels for each worker, or the proportions of workers "
+        "for each label",
     )
     server: int = at_server()
 
 
-@REGISTRY.register("dirichlet", Parameters, reference="Hsu, Qi & Brown, 2019 (arXiv:1909.06335), Section 3")
+@REGISTRY.register(
+    "dirichlet", Parameters, reference="Hsu, Qi & Brown, 2019 (arXiv:1909.06335), Section 3"
+)
 def dirichlet(parameters: Parameters, setting: PartitionSetting) -> Partition:
     """Dirichlet: each worker's proportions of the c labels are drawn from Dir(alpha, ..., alpha).
 
-    by=worker (Hsu et al.): parts of equal size. One worker after the other draws q from Dir(alpha, ..., alpha) over the labels.
-    Then it draws its samples without replacement: first a label by q among the labels that have samples left, then any sample
-    of this label.
+    by=worker (Hsu et al.): parts of equal size. One worker after the other draws q from Dir(alpha,
+    ..., alpha) over the labels. Then it draws its samples without replacement: first a label by q
+    among the labels that have samples left, then any sample of this label.
 
-    by=label (Yurochkin et al., 2019; Li et al., 2022; ByzFL): each label's samples are cut in proportions drawn from
-    Dir(alpha, ..., alpha) over the workers, so that the parts also differ in size. Draws that leave a worker without a sample
-    are repeated. Raises SpecError after a hundred such draws.
+    by=label (Yurochkin et al., 2019; Li et al., 2022; ByzFL): each label's samples are cut in
+    proportions drawn from Dir(alpha, ..., alpha) over the workers, so that the parts also differ in
+    size. Draws that leave a worker without a sample are repeated. Raises SpecError after a hundred
+    such draws.
 
-    Differs from the paper: Hsu et al. draw q from Dir(alpha p), with p the labels' distribution. If c labels are equally
-    frequent, their alpha is c times the alpha here, which is the alpha of most code.
+    Differs from the paper: Hsu et al. draw q from Dir(alpha p), with p the labels' distribution. If
+    c labels are equally frequent, their alpha is c times the alpha here, which is the alpha of most
+    code.
     """
 
     def split(labels: Whole, streams: Streams) -> list[Whole]:
@@ -52,7 +61,8 @@ def dirichlet(parameters: Parameters, setting: PartitionSetting) -> Partition:
             if counts.any(1).all():
                 return _places(labels, counts, generator)
         raise SpecError(
-            f"data=dirichlet:alpha={format_value(parameters.alpha)},by=label left one of {setting.workers} workers without a "
+            f"data=dirichlet:alpha={format_value(parameters.alpha)},by=label left one of "
+            f"{setting.workers} workers without a "
             f"sample in each of {MOST_DRAWS} draws. Try: a larger alpha, or by=worker"
         )
 
@@ -60,7 +70,9 @@ def dirichlet(parameters: Parameters, setting: PartitionSetting) -> Partition:
 
 
 def _of_workers(left: Whole, workers: int, alpha: float, generator: np.random.Generator) -> Whole:
-    """Return the number of samples by worker and label, [m, c], for parts of equal size; ``left`` [c] is available."""
+    """Return the number of samples by worker and label, [m, c], for parts of equal size; ``left``
+    [c] is available.
+    """
     left, total = left.copy(), int(left.sum())
     counts = np.zeros((workers, len(left)), dtype=np.int64)
     for worker in range(workers):
@@ -78,7 +90,9 @@ def _of_workers(left: Whole, workers: int, alpha: float, generator: np.random.Ge
 
 
 def _of_labels(present: Whole, workers: int, alpha: float, generator: np.random.Generator) -> Whole:
-    """Return the number of samples by worker and label, [m, c], with each label's samples cut in random proportions."""
+    """Return the number of samples by worker and label, [m, c], with each label's samples cut in
+    random proportions.
+    """
     proportions = generator.dirichlet(np.full(workers, alpha), size=len(present))  # [c, m]
     ends = np.floor(proportions.cumsum(1) * present[:, None]).astype(np.int64)
     ends[:, -1] = present
@@ -88,5 +102,8 @@ def _of_labels(present: Whole, workers: int, alpha: float, generator: np.random.
 def _places(labels: Whole, counts: Whole, generator: np.random.Generator) -> list[Whole]:
     """Deal the samples of each label in random order, in the numbers of ``counts`` [m, c]."""
     order = generator.permutation(len(labels))
-    pieces = [np.split(order[labels[order] == label], counts[:-1, label].cumsum()) for label in range(counts.shape[1])]
+    pieces = [
+        np.split(order[labels[order] == label], counts[:-1, label].cumsum())
+        for label in range(counts.shape[1])
+    ]
     return [np.concatenate(own) for own in zip(*pieces, strict=True)]

@@ -12,7 +12,11 @@ class Parameters:
     server: int = at_server()
 
 
-@REGISTRY.register("iid", Parameters, reference="DynaBRO (ICML 2024), Section 2: all workers share one distribution")
+@REGISTRY.register(
+    "iid",
+    Parameters,
+    reference="DynaBRO (ICML 2024), Section 2: all workers share one distribution",
+)
 def iid(_: Parameters, setting: PartitionSetting) -> Partition:
     """Homogeneous: every worker draws its mini-batches from the whole training set."""
     return Partition(None)

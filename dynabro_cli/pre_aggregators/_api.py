@@ -1,7 +1,7 @@
 """The contract of pre-aggregators, and their registry.
 
-A pre-aggregator is a factory ``(parameters, AggregatorSetting) -> PreAggregator``. It never modifies its input.
-Its random numbers depend on the call's number.
+A pre-aggregator is a factory ``(parameters, AggregatorSetting) -> PreAggregator``. It never
+modifies its input. Its random numbers depend on the call's number.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ class PreAggregator(NamedTuple):
     Attributes:
         mix: Maps messages [m, d] to messages [m', d].
         workers: The number m' of messages that come out.
-        kappa: Maps the rule's kappa to the kappa of pre-aggregator and rule together; None if nothing is proved.
-        numbered: True if ``mix`` also takes the call's number, a tensor of one integer from 0, on which its draws depend.
-        weigh: Maps the messages' Gram matrix [m, m] to weights [m', m], without a row of zeros. Each row's weighted mean of the
-            messages is a message that comes out. None if ``mix`` does not have this form.
+        kappa: Maps the rule's kappa to the kappa of pre-aggregator and rule together; None if
+            nothing is proved.
+        numbered: True if ``mix`` also takes the call's number, a tensor of one integer from 0, on
+            which its draws depend.
+        weigh: Maps the messages' Gram matrix [m, m] to weights [m', m], without a row of zeros.
+            Each row's weighted mean of the messages is a message that comes out. None if ``mix``
+            does not have this form.
     """
 
     mix: Callable[..., Tensor]
@@ -34,4 +37,6 @@ class PreAggregator(NamedTuple):
     weigh: Callable[[Tensor], Tensor] | None = None
 
 
-REGISTRY: Registry[Callable[..., PreAggregator]] = Registry("pre-aggregator", "dynabro_cli.pre_aggregators")
+REGISTRY: Registry[Callable[..., PreAggregator]] = Registry(
+    "pre-aggregator", "dynabro_cli.pre_aggregators"
+)

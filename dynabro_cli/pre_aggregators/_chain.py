@@ -28,9 +28,12 @@ def split_chain(text: str) -> list[str]:
 
 
 def build_chain(
-    aggregator: Component[Any], pre_aggregators: Sequence[Component[Any]], setting: AggregatorSetting
+    aggregator: Component[Any],
+    pre_aggregators: Sequence[Component[Any]],
+    setting: AggregatorSetting,
 ) -> Aggregator:
-    """Build ``aggregator`` after ``pre_aggregators``, with the kappa of the whole chain if it is proved.
+    """Build ``aggregator`` after ``pre_aggregators``, with the kappa of the whole chain if it is
+    proved.
 
     Raises:
         SpecError: A part of the chain is not defined for its number of workers and f.
@@ -39,9 +42,13 @@ def build_chain(
 
 
 def build_stages(
-    aggregator: Component[Any], pre_aggregators: Sequence[Component[Any]], setting: AggregatorSetting
+    aggregator: Component[Any],
+    pre_aggregators: Sequence[Component[Any]],
+    setting: AggregatorSetting,
 ) -> tuple[Aggregator, tuple[AggregatorSetting, ...]]:
-    """Build a chain like ``build_chain``; also return the setting of each stage, the rule's last."""
+    """Build a chain like ``build_chain``; also return the setting of each stage, the rule's
+    last.
+    """
     workers, stages, settings = setting.workers, list[PreAggregator](), [setting]
     for component in pre_aggregators:
         stages.append(_built(component, setting, workers))
@@ -53,7 +60,8 @@ def build_stages(
 def _chained(stages: Sequence[PreAggregator], rule: Aggregator) -> Aggregator:
     """Put the stages before the rule.
 
-    Messages of workers that send a NaN or an Inf are replaced (``sound``), except for callers of ``of_sound``.
+    Messages of workers that send a NaN or an Inf are replaced (``sound``), except for callers of
+    ``of_sound``.
     """
     kappa = rule.kappa
     for stage in reversed(stages):
@@ -69,10 +77,18 @@ def _chained(stages: Sequence[PreAggregator], rule: Aggregator) -> Aggregator:
 
     def numbered(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
         of_rule = {name: tensor for name, tensor in state.items() if name != CALLS}
-        calls = state[CALLS] if CALLS in state else torch.zeros((), dtype=torch.int64, device=messages.device)
+        calls = (
+            state[CALLS]
+            if CALLS in state
+            else torch.zeros((), dtype=torch.int64, device=messages.device)
+        )
         for place, stage in enumerate(stages):
             # two stages of a call have different numbers
-            messages = stage.mix(messages, calls * len(stages) + place) if stage.numbered else stage.mix(messages)
+            messages = (
+                stage.mix(messages, calls * len(stages) + place)
+                if stage.numbered
+                else stage.mix(messages)
+            )
         result, of_rule = rule.aggregate(messages, of_rule, batches)
         return result, of_rule | {CALLS: calls + 1}
 
@@ -87,7 +103,14 @@ def _chained(stages: Sequence[PreAggregator], rule: Aggregator) -> Aggregator:
 
     later = rule.at_threshold
     at_threshold = None if later is None else lambda threshold: _chained(stages, later(threshold))
-    return Aggregator(aggregate, kappa, of_sound, rule.by_number, needs_server=rule.needs_server, at_threshold=at_threshold)
+    return Aggregator(
+        aggregate,
+        kappa,
+        of_sound,
+        rule.by_number,
+        needs_server=rule.needs_server,
+        at_threshold=at_threshold,
+    )
 
 
 def _weights(stages: Sequence[PreAggregator], rule: Aggregator, products: Tensor) -> Tensor:
@@ -98,7 +121,8 @@ def _weights(stages: Sequence[PreAggregator], rule: Aggregator, products: Tensor
         totals = table.sum(1, keepdim=True)
         shares = table / totals
         products = shares @ products @ shares.mT
-        tables.append(table * (totals.amax() / totals))  # not the shares: sums of whole numbers have no rounding
+        # not the shares: sums of whole numbers have no rounding
+        tables.append(table * (totals.amax() / totals))
     found = rule.weigh(products)  # type: ignore[misc]
     for table in reversed(tables):
         found = found @ table / 2.0 ** len(products).bit_length()
@@ -106,7 +130,9 @@ def _weights(stages: Sequence[PreAggregator], rule: Aggregator, products: Tensor
 
 
 def _built(component: Component[Any], setting: AggregatorSetting, workers: int) -> Any:
-    """Build the component in its setting; errors mention a number of workers other than the run's."""
+    """Build the component in its setting; errors mention a number of workers other than the
+    run's.
+    """
     try:
         return component.build(setting)
     except SpecError as error:

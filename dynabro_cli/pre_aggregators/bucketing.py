@@ -30,23 +30,29 @@ class Parameters:
 def bucketing(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
     """Bucketing: the means of random groups of s messages, drawn again in every call.
 
-    With pi a permutation of the workers, y_j = mean of g_pi((j-1) s + 1), ..., g_pi(min(j s, m)) for j = 1, ...,
-    ceil(m/s); the last bucket has the rest. f stays f, among ceil(m/s) messages.
+    With pi a permutation of the workers, y_j = mean of g_pi((j-1) s + 1), ..., g_pi(min(j s, m))
+    for j = 1, ..., ceil(m/s); the last bucket has the rest. f stays f, among ceil(m/s) messages.
 
-    The permutation of call t = 0, 1, ... depends only on the seed and t. t is part of the aggregator's state, so that a resumed
-    run draws the same permutations. A round of a multi-level method (``dynabro``) makes up to three calls, one for each of the
-    levels 0, J-1 and J.
+    The permutation of call t = 0, 1, ... depends only on the seed and t. t is part of the
+    aggregator's state, so that a resumed run draws the same permutations. A round of a multi-level
+    method (``dynabro``) makes up to three calls, one for each of the levels 0, J-1 and J.
 
-    No kappa: the proved result holds in expectation over the permutation. Costs O(m^2 d/s). Raises SpecError if 2f >= ceil(m/s)
-    with f the declared number of Byzantine workers, because these could be in half of the buckets.
+    No kappa: the proved result holds in expectation over the permutation. Costs O(m^2 d/s). Raises
+    SpecError if 2f >= ceil(m/s) with f the declared number of Byzantine workers, because these
+    could be in half of the buckets.
     """
     m, s, f = setting.workers, parameters.s, setting.byzantine
     buckets = -(-m // s)
     if 2 * f >= buckets:
         fitting = [size for size in range(1, min(s, m + 1)) if 2 * f < -(-m // size)]
-        advice = f"Try: 'bucketing:s={fitting[-1]}'" if fitting else f"Try: byzantine={(m - 1) // 2} at most"
+        advice = (
+            f"Try: 'bucketing:s={fitting[-1]}'"
+            if fitting
+            else f"Try: byzantine={(m - 1) // 2} at most"
+        )
         raise SpecError(
-            f"pre-aggregator 'bucketing': s={s} makes {buckets} messages of {m}, and f={f} Byzantine workers could be in "
+            f"pre-aggregator 'bucketing': s={s} makes {buckets} messages of {m}, and f={f} "
+            "Byzantine workers could be in "
             f"half of them. {advice}"
         )
     draws = Draws(setting.seed)

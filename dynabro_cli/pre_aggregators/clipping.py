@@ -20,17 +20,23 @@ class Parameters:
     c: float = parameter(above=0, help="largest length of a message, in the messages' own units")
 
 
-@REGISTRY.register("clipping", Parameters, reference="as in Allouah et al., ICLR 2025 (Section 3, static clipping)")
+@REGISTRY.register(
+    "clipping", Parameters, reference="as in Allouah et al., ICLR 2025 (Section 3, static clipping)"
+)
 def clipping(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
     """Static clipping: messages longer than c are shortened to c.
 
     y_i = g_i min(1, c/|g_i|).
 
-    No kappa: for every c, a robust rule after clipping is no longer robust (Allouah et al., ICLR 2025, Lemma 3.1). Costs
-    O(m d).
+    No kappa: for every c, a robust rule after clipping is no longer robust (Allouah et al., ICLR
+    2025, Lemma 3.1). Costs O(m d).
     """
 
     def mix(messages: Tensor) -> Tensor:
-        return clipped(messages, lengths(messages), torch.full((), parameters.c, dtype=torch.float64, device=messages.device))
+        return clipped(
+            messages,
+            lengths(messages),
+            torch.full((), parameters.c, dtype=torch.float64, device=messages.device),
+        )
 
     return PreAggregator(mix, setting.workers, lambda _: None)

@@ -18,21 +18,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    f: int | None = parameter(None, minimum=0, auto=declared, help="Byzantine workers tolerated; auto: the declared number")
+    f: int | None = parameter(
+        None,
+        minimum=0,
+        auto=declared,
+        help="Byzantine workers tolerated; auto: the declared number",
+    )
 
 
 @REGISTRY.register(
     "nnm",
     Parameters,
-    reference="Allouah, Farhadkhani, Guerraoui, Gupta, Pinot & Stephan, AISTATS 2023 (Algorithm 2; kappa: Lemma 5)",
+    reference="Allouah, Farhadkhani, Guerraoui, Gupta, Pinot & Stephan, AISTATS 2023 "
+    "(Algorithm 2; kappa: Lemma 5)",
 )
 def nnm(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
     """Nearest-neighbour mixing (NNM).
 
-    y_i = mean of the m - f messages nearest to g_i, including g_i itself; the lowest indices win ties.
+    y_i = mean of the m - f messages nearest to g_i, including g_i itself; the lowest indices win
+    ties.
 
-    kappa of NNM before a rule with kappa_F is 8f/(m - f) (kappa_F + 1), if no more than f Byzantine workers are declared.
-    Raises SpecError if 2f >= m.
+    kappa of NNM before a rule with kappa_F is 8f/(m - f) (kappa_F + 1), if no more than f Byzantine
+    workers are declared. Raises SpecError if 2f >= m.
     """
     m = setting.workers
     f = tolerated("nnm", parameters.f, setting)
@@ -45,4 +52,6 @@ def nnm(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
         products = gram(messages)
         return mixed(messages, nearest(products), central(products))
 
-    return PreAggregator(mix, m, lambda kappa: proved(8 * f / (m - f) * (kappa + 1), f, setting), weigh=nearest)
+    return PreAggregator(
+        mix, m, lambda kappa: proved(8 * f / (m - f) * (kappa + 1), f, setting), weigh=nearest
+    )

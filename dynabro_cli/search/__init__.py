@@ -1,1 +1,3 @@
-"""Searches over specs: the strongest adversary, or the best hyper-parameters, by Optuna, as stored runs of one scheduler."""
+"""Searches over specs: the strongest adversary, or the best hyper-parameters, by Optuna, as stored
+runs of one scheduler.
+"""

@@ -1,4 +1,6 @@
-"""A search in progress: its trials become runs of the one scheduler, and their results become values of the study."""
+"""A search in progress: its trials become runs of the one scheduler, and their results become
+values of the study.
+"""
 
 from __future__ import annotations
 
@@ -86,10 +88,12 @@ class StudyInProgress:
         sweep_id: The command's row in ``sweeps``.
         watcher: Receives the trials.
         retry_failed: True to repeat the trials that have failed.
-        rerun_changed: True to repeat the trials with a run that was made with other code of a component.
+        rerun_changed: True to repeat the trials with a run that was made with other code of a
+            component.
 
     Attributes:
-        elsewhere: Number of runs of trials that are in progress in other commands, if no trial is left to make here.
+        elsewhere: Number of runs of trials that are in progress in other commands, if no trial is
+            left to make here.
     """
 
     def __init__(
@@ -103,17 +107,25 @@ class StudyInProgress:
         retry_failed: bool = False,
         rerun_changed: bool = False,
     ) -> None:
-        self._search, self._study, self._connection, self._watcher = search, study, connection, watcher
+        self._search, self._study, self._connection, self._watcher = (
+            search,
+            study,
+            connection,
+            watcher,
+        )
         self._sweep_id = sweep_id
         self._open: dict[int, _Open] = {}
         self._by_key: dict[str, list[_Open]] = {}
-        self._freed: list[Sequence[Run]] = []  # the held runs of trials that their first run did not end
+        # the held runs of trials that their first run did not end
+        self._freed: list[Sequence[Run]] = []
         self._done, self._since = False, 0
         self.elsewhere = 0
         study.check(transact(connection, lambda database: trials_of(database, study.name)))
 
         def take_over(database: Connection) -> tuple[list[int], list[Trial]]:
-            ours = trials.take_over(database, study.name, sweep_id, failed=retry_failed, changed=rerun_changed)
+            ours = trials.take_over(
+                database, study.name, sweep_id, failed=retry_failed, changed=rerun_changed
+            )
             rows = trials_of(database, study.name)
             trials.list_runs(database, sweep_id, [key for row in rows for key in row.run_keys])
             return ours, rows
@@ -122,7 +134,9 @@ class StudyInProgress:
         self._absorb(rows)
 
     def more(self) -> Sequence[Run]:
-        """Return the runs of the next trial: one that a dead command has left, a new one, or the repetition of the best."""
+        """Return the runs of the next trial: one that a dead command has left, a new one, or the
+        repetition of the best.
+        """
         if self._freed:
             return self._freed.pop(0)
         if self._done:
@@ -136,18 +150,28 @@ class StudyInProgress:
                 continue
             parameters, runs = proposal
             keys = [run.key for run in runs]
-            begin = functools.partial(trials.begin, search=self._study.name, number=number, sweep_id=self._sweep_id)
-            if transact(self._connection, functools.partial(begin, parameters=parameters, keys=keys)):
+            begin = functools.partial(
+                trials.begin, search=self._study.name, number=number, sweep_id=self._sweep_id
+            )
+            if transact(
+                self._connection, functools.partial(begin, parameters=parameters, keys=keys)
+            ):
                 return self._begin(number, runs, parameters)
-            self._study.forget(number)  # another command was faster: the next proposal knows its trial
+            # another command was faster: the next proposal knows its trial
+            self._study.forget(number)
             rows = self._read()
         running = [row for row in rows if row.status == "running"]
         if running:
-            dead = transact(self._connection, lambda database: trials.take_over(database, self._study.name, self._sweep_id))
+            dead = transact(
+                self._connection,
+                lambda database: trials.take_over(database, self._study.name, self._sweep_id),
+            )
             self._ours = [number for number in dead if number not in self._open]
             if self._ours:
                 return self._resume(rows)
-            self.elsewhere = sum(len(row.run_keys) for row in running if row.number not in self._open)
+            self.elsewhere = sum(
+                len(row.run_keys) for row in running if row.number not in self._open
+            )
             return ()
         self._done = True
         return self._repetitions()
@@ -160,30 +184,46 @@ class StudyInProgress:
 
     def _read(self) -> list[Trial]:
         """Report news to the study; return the trials from the first unfinished one on."""
-        rows = transact(self._connection, lambda database: trials_of(database, self._study.name, self._since))
+        rows = transact(
+            self._connection, lambda database: trials_of(database, self._study.name, self._since)
+        )
         self._absorb(rows)
         running = [row.number for row in rows if row.status == "running"]
         self._since = min(running, default=rows[-1].number + 1 if rows else self._since)
         return [row for row in rows if row.number >= self._since]
 
     def _absorb(self, rows: Sequence[Trial]) -> None:
-        """Report the stored trials that the study does not know, with the values that the pruner has seen."""
+        """Report the stored trials that the study does not know, with the values that the pruner
+        has seen.
+        """
         reports: dict[int, list[tuple[int, float]]] = {}
         fresh = [row for row in rows if row.number not in self._study]
-        known = [row for row in fresh if row.number not in self._ours]  # the others are reported when their runs resume
+        # the others are reported when their runs resume
+        known = [row for row in fresh if row.number not in self._ours]
         if self._search.prunes_within_runs and known:
             keys = [key for row in known for key in row.run_keys]
-            values = transact(self._connection, lambda database: evaluated(database, keys, self._search.goal))
+            values = transact(
+                self._connection, lambda database: evaluated(database, keys, self._search.goal)
+            )
             reports = {row.number: self._steps(row, values) for row in known}
         elif self._search.pruner == SEEDS and known:
             ends = transact(
-                self._connection, lambda database: ends_of(database, [row.run_keys[0] for row in known], self._search.goal)
+                self._connection,
+                lambda database: ends_of(
+                    database, [row.run_keys[0] for row in known], self._search.goal
+                ),
             )
             first = {row.number: ends.get(row.run_keys[0]) for row in known}
-            reports = {number: [(1, end.value)] for number, end in first.items() if end is not None and end.value is not None}
+            reports = {
+                number: [(1, end.value)]
+                for number, end in first.items()
+                if end is not None and end.value is not None
+            }
         self._study.absorb(rows, reports)
 
-    def _begin(self, number: int, runs: Sequence[Run], parameters: Mapping[str, object]) -> Sequence[Run]:
+    def _begin(
+        self, number: int, runs: Sequence[Run], parameters: Mapping[str, object]
+    ) -> Sequence[Run]:
         trial = _Open(number, runs, {run.key for run in runs})
         if self._search.pruner == SEEDS and not self._study.is_first(parameters):
             trial.held = runs[1:]
@@ -194,24 +234,33 @@ class StudyInProgress:
         return runs[:1] if trial.held else runs
 
     def _repetitions(self) -> Sequence[Run]:
-        """Return the runs of the best trials with the seeds of ``then``; several trials may be one configuration."""
+        """Return the runs of the best trials with the seeds of ``then``; several trials may be one
+        configuration.
+        """
         then = self._search.then
         if then is None:
             return ()
         rows = transact(self._connection, lambda database: trials_of(database, self._study.name))
         repeated = repeated_of(self._search, self._study, rows)
         runs = {run.key: run for row in repeated for run in self._study.again(row, then.seeds)}
-        transact(self._connection, lambda database: trials.list_runs(database, self._sweep_id, list(runs)))
+        transact(
+            self._connection,
+            lambda database: trials.list_runs(database, self._sweep_id, list(runs)),
+        )
         self._watcher.repeating(self._study.name, len(runs))
         return list(runs.values())
 
     def wanted(self, run: Run) -> bool | None:
-        """Return False if all trials of a run have ended early, None if it belongs to no trial here."""
+        """Return False if all trials of a run have ended early, None if it belongs to no trial
+        here.
+        """
         found = self._by_key.get(run.key)
         return any(trial.status is None for trial in found) if found else None
 
     def event(self, run: Run, event: Event) -> bool:
-        """Report an evaluation of a run to the pruner; return True if no trial needs the run any more."""
+        """Report an evaluation of a run to the pruner; return True if no trial needs the run any
+        more.
+        """
         if not self._search.prunes_within_runs or run.key not in self._by_key:
             return False
         if isinstance(event, Evaluated):
@@ -222,7 +271,9 @@ class StudyInProgress:
     def catch_up(self, key: str) -> None:
         """Report the stored evaluations of a run that is not made from its beginning."""
         if self._search.prunes_within_runs and key in self._by_key:
-            values = transact(self._connection, lambda database: evaluated(database, [key], self._search.goal))
+            values = transact(
+                self._connection, lambda database: evaluated(database, [key], self._search.goal)
+            )
             self._report(key, values.get(key, []))
 
     def _report(self, key: str, values: Sequence[float]) -> None:
@@ -238,10 +289,16 @@ class StudyInProgress:
     def _steps(self, row: Trial, values: Mapping[str, Sequence[float]]) -> list[tuple[int, float]]:
         """Return steps and values of a stored trial."""
         own = [values.get(key, []) for key in row.run_keys]
-        return [(self._step(place, n), value) for place, some in enumerate(own) for n, value in enumerate(some, 1)]
+        return [
+            (self._step(place, n), value)
+            for place, some in enumerate(own)
+            for n, value in enumerate(some, 1)
+        ]
 
     def _step(self, place: int, evaluation: int) -> int:
-        """Return the step of the n-th evaluation of a trial's run: the runs of a trial follow one another, seed by seed."""
+        """Return the step of the n-th evaluation of a trial's run: the runs of a trial follow one
+        another, seed by seed.
+        """
         return place * self._study.steps_a_run + evaluation
 
     def ended(self, outcome: Outcome) -> None:
@@ -262,8 +319,14 @@ class StudyInProgress:
 
     def _judge(self, trial: _Open, key: str) -> None:
         """Report a trial's first seed to the pruner; end the trial, or free its other runs."""
-        end = transact(self._connection, lambda database: ends_of(database, [key], self._search.goal)).get(key)
-        ends = end is not None and end.value is not None and self._study.prunes(trial.number, 1, end.value)
+        end = transact(
+            self._connection, lambda database: ends_of(database, [key], self._search.goal)
+        ).get(key)
+        ends = (
+            end is not None
+            and end.value is not None
+            and self._study.prunes(trial.number, 1, end.value)
+        )
         if trial.held and ends:
             trial.status = "pruned"
         elif trial.held:
@@ -271,13 +334,19 @@ class StudyInProgress:
         trial.held = ()
 
     def _refuse(self, key: str, failure: Failure) -> None:
-        """Raise the error of a run that could not start here, for lack of data or memory, and so is not stored.
+        """Raise the error of a run that could not start here, for lack of data or memory, and so is
+        not stored.
 
-        All other trials would fail, too. The trial stays ``running``, and the next command continues it.
+        All other trials would fail, too. The trial stays ``running``, and the next command
+        continues it.
         """
-        stored = transact(self._connection, lambda database: ends_of(database, [key], self._search.goal))
+        stored = transact(
+            self._connection, lambda database: ends_of(database, [key], self._search.goal)
+        )
         if key not in stored or stored[key].status != "failed":
-            error = RunError(f"{failure.reason} (trials that have ended are stored; the same command continues)")
+            error = RunError(
+                f"{failure.reason} (trials that have ended are stored; the same command continues)"
+            )
             error.exit_code = failure.exit_code
             raise error
 
@@ -301,7 +370,9 @@ class StudyInProgress:
 
 
 class SearchLedger(Ledger):
-    """A ledger whose runs are chosen by the results so far. Arguments as of ``Ledger``, and the searches of the file."""
+    """A ledger whose runs are chosen by the results so far. Arguments as of ``Ledger``, and the
+    searches of the file.
+    """
 
     searches: Sequence[StudyInProgress] = ()
     _ask_again = 0.0
@@ -310,13 +381,16 @@ class SearchLedger(Ledger):
     def more(self) -> Sequence[Run]:
         """Return the runs of the next trial of the first search that has one.
 
-        If no search has one, wait for a run to end here, or for the trials of other commands: the repetitions come after them.
+        If no search has one, wait for a run to end here, or for the trials of other commands: the
+        repetitions come after them.
         """
         if time.monotonic() >= self._ask_again:
             for one in self.searches:
                 if runs := one.more():
                     return runs
-            self._ask_again = time.monotonic() + REVISIT_SECONDS if self._elsewhere_runs else math.inf
+            self._ask_again = (
+                time.monotonic() + REVISIT_SECONDS if self._elsewhere_runs else math.inf
+            )
         return ()
 
     @property
@@ -324,13 +398,17 @@ class SearchLedger(Ledger):
         return sum(one.elsewhere for one in self.searches)
 
     def patience(self, others: bool) -> float | None:
-        """Return the seconds until runs or trials in progress elsewhere are checked again; None if there are none."""
+        """Return the seconds until runs or trials in progress elsewhere are checked again; None if
+        there are none.
+        """
         seconds = super().patience(others)
         if self._ask_again == math.inf:
             return seconds
         if not others:
             self._listener.waiting(self._elsewhere_runs)
-        return min(max(0.0, self._ask_again - time.monotonic()), math.inf if seconds is None else seconds)
+        return min(
+            max(0.0, self._ask_again - time.monotonic()), math.inf if seconds is None else seconds
+        )
 
     def wanted(self, run: Run) -> bool:
         """Return False if all trials of the run have ended."""
@@ -348,7 +426,14 @@ class SearchLedger(Ledger):
             for one in self.searches:
                 one.catch_up(slot.job.run.key)
 
-    def _note(self, number: int, job: Job, status: Status, message: str | None, failure: Failure | None = None) -> None:
+    def _note(
+        self,
+        number: int,
+        job: Job,
+        status: Status,
+        message: str | None,
+        failure: Failure | None = None,
+    ) -> None:
         super()._note(number, job, status, message, failure)
         self._ask_again = 0.0
         for one in self.searches if not self.stopping else ():
@@ -356,19 +441,29 @@ class SearchLedger(Ledger):
 
 
 def best_of(search: Search, rows: Sequence[Trial], count: int | None = None) -> list[Trial]:
-    """Return the best finished trials, best first; by default the number that ``then`` repeats. Equal ones stay in order."""
+    """Return the best finished trials, best first; by default the number that ``then`` repeats.
+    Equal ones stay in order.
+    """
     count = (search.then.best if search.then else 1) if count is None else count
     sign = -1 if search.maximize else 1
     found: dict[tuple[str, ...], Trial] = {}
-    for row in sorted((row for row in rows if row.status == "finished"), key=lambda row: (sign * worth(row), row.number)):
+    for row in sorted(
+        (row for row in rows if row.status == "finished"),
+        key=lambda row: (sign * worth(row), row.number),
+    ):
         found.setdefault(row.run_keys, row)  # a configuration that was proposed twice counts once
     return list(found.values())[:count]
 
 
 def repeated_of(search: Search, study: Study, rows: Sequence[Trial]) -> list[Trial]:
-    """Return the trials that ``then`` repeats: the best of all, then the best choices of ``first`` that are not among them."""
+    """Return the trials that ``then`` repeats: the best of all, then the best choices of ``first``
+    that are not among them.
+    """
     first = [row for row in rows if study.is_first(row.parameters)]
-    chosen = [*best_of(search, rows), *best_of(search, first, search.then.first if search.then else 0)]
+    chosen = [
+        *best_of(search, rows),
+        *best_of(search, first, search.then.first if search.then else 0),
+    ]
     return list({row.run_keys: row for row in chosen}.values())
 
 
@@ -378,7 +473,8 @@ def worth(trial: Trial) -> float:
 
 
 def as_stored(search: Search, connection: Connection) -> Search:
-    """Return the search, with the spelling of the stored search that it continues; itself if none is stored.
+    """Return the search, with the spelling of the stored search that it continues; itself if none
+    is stored.
 
     The names of stored choices follow from the spelling, and proposals from the order of the axes.
 
@@ -395,12 +491,15 @@ def as_stored(search: Search, connection: Connection) -> Search:
     changed = [key for key in before | now if before.get(key, "") != now.get(key, "")]
     if changed:
         raise SpecError(
-            f"name={name}: another search is stored under this name, which differs in {' and '.join(changed)}. "
+            f"name={name}: another search is stored under this name, which differs in "
+            f"{' and '.join(changed)}. "
             "Try: dynabro search --name NEW"
         )
     for values in search.first:
         stored.space.parameters(values)
-    sweep = replace(search.sweep, base=stored.sweep.base, exclude=stored.sweep.exclude, seeds=stored.sweep.seeds)
+    sweep = replace(
+        search.sweep, base=stored.sweep.base, exclude=stored.sweep.exclude, seeds=stored.sweep.seeds
+    )
     return replace(search, sweep=sweep, axes=stored.axes)
 
 
@@ -413,7 +512,8 @@ def conduct(
     runs: int,
     files: SideFiles | None = None,
 ) -> Search:
-    """Make the trials of a search until none is left; return ``as_stored``. Killed at any moment, the same call continues.
+    """Make the trials of a search until none is left; return ``as_stored``. Killed at any moment,
+    the same call continues.
 
     Args:
         search: The search.
@@ -451,7 +551,9 @@ def conduct(
     with entry, heartbeats(engine, [*(slot.recorder.owner for slot in slots), entry.owner]):
         again = {"retry_failed": options.retry_failed, "rerun_changed": rerun}
         ledger.searches = [
-            StudyInProgress(search, Study(search, name, fixed), kept, entry.id or 0, watcher, **again)
+            StudyInProgress(
+                search, Study(search, name, fixed), kept, entry.id or 0, watcher, **again
+            )
             for name, fixed in search.points()
         ]
         Scheduler(ledger, slots, options, places.backend, kept).run()

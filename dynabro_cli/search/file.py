@@ -25,14 +25,32 @@ from dynabro_cli.grid.sweep_file import (
     check_value,
     read_mapping,
 )
-from dynabro_cli.grid.sweep_lookup import read_file, read_settings, shipped, with_plugins, with_values, without
+from dynabro_cli.grid.sweep_lookup import (
+    read_file,
+    read_settings,
+    shipped,
+    with_plugins,
+    with_values,
+    without,
+)
 from dynabro_cli.limits import MOST_CHARACTERS
 from dynabro_cli.search.space import RANGE, Entry, Space, space_of
 from dynabro_cli.store.read.searches import GOALS
 
 SEARCH_KEYS = (
     *KEYS,
-    *("search", "first", "minimize", "maximize", "trials", "sampler", "sampler_seed", "pruner", "then", "diverged"),
+    *(
+        "search",
+        "first",
+        "minimize",
+        "maximize",
+        "trials",
+        "sampler",
+        "sampler_seed",
+        "pruner",
+        "then",
+        "diverged",
+    ),
 )
 DIRECTIONS = ("minimize", "maximize")
 SAMPLERS = ("tpe", "random", "cmaes", "grid")
@@ -47,7 +65,9 @@ SETTABLE = ("trials", "sampler", "sampler_seed", "pruner")
 
 @dataclass(frozen=True)
 class Then:
-    """Repetition after the trials: the ``best`` of all, and the best of ``first``, are run with ``seeds``."""
+    """Repetition after the trials: the ``best`` of all, and the best of ``first``, are run with
+    ``seeds``.
+    """
 
     seeds: tuple[int, ...]
     best: int
@@ -59,7 +79,8 @@ class Search:
     """A search.
 
     Attributes:
-        sweep: Name, base, plugins, exclusions; each point of its grid is a separate search, with the same space.
+        sweep: Name, base, plugins, exclusions; each point of its grid is a separate search, with
+            the same space.
         axes: The axes of the space, whose texts may have ranges.
         goal: What is optimised, a key of ``GOALS``.
         maximize: True if more is better for the search.
@@ -68,8 +89,10 @@ class Search:
         sampler_seed: Seed of the proposals.
         pruner: One of ``PRUNERS``.
         then: What follows the trials; None for nothing.
-        diverged: ``worst``: a diverged run counts with accuracy 0, or an infinite loss; ``skip``: it has no value.
-        first: Choices of the first trials; the sampler proposes the fields that a choice leaves out.
+        diverged: ``worst``: a diverged run counts with accuracy 0, or an infinite loss; ``skip``:
+            it has no value.
+        first: Choices of the first trials; the sampler proposes the fields that a choice leaves
+            out.
     """
 
     sweep: Sweep
@@ -99,14 +122,18 @@ class Search:
         return self.pruner not in ("none", SEEDS)
 
     def points(self) -> Iterator[tuple[str, Values]]:
-        """Yield the name and the fixed fields of each search of the file, one per point of the grid that is not excluded."""
+        """Yield the name and the fixed fields of each search of the file, one per point of the grid
+        that is not excluded.
+        """
         names = set[str]()  # without a field of theirs, points of an axis may be equal
         for chosen in itertools.product(*(axis.points for axis in self.sweep.grid)):
             point = {name: text for values in chosen for name, text in values.items()}
             label = ", ".join(f"{name}={text}" for name, text in _shown(point).items())
             fixed = {**self.sweep.base, **point}
             name = f"{self.sweep.name}: {label}" if label else self.sweep.name
-            if name not in names and not any(values.items() <= fixed.items() for values in self.sweep.exclude):
+            if name not in names and not any(
+                values.items() <= fixed.items() for values in self.sweep.exclude
+            ):
                 names.add(name)
                 yield name, fixed
 
@@ -114,16 +141,23 @@ class Search:
     def question(self) -> dict[str, Any]:
         """Everything that must not change while trials are added, by its place in the file.
 
-        It is equal for two spellings of one question: ``0.10`` and ``0.1``, or another order of axes, entries and seeds.
+        It is equal for two spellings of one question: ``0.10`` and ``0.1``, or another order of
+        axes, entries and seeds.
         """
         entries = (frozenset(map(_meaning, choice.entries)) for choice in self.space.choices)
         return {
-            **{f"base {name}": value for name, value in meanings(self.sweep.base).items() if name != "seed"},
+            **{
+                f"base {name}": value
+                for name, value in meanings(self.sweep.base).items()
+                if name != "seed"
+            },
             "search": frozenset(entries),
             "goal": (self.goal, self.maximize),
             "seeds": frozenset(self.seeds),
             "diverged": self.diverged,
-            "exclude": frozenset(frozenset(meanings(values).items()) for values in self.sweep.exclude),
+            "exclude": frozenset(
+                frozenset(meanings(values).items()) for values in self.sweep.exclude
+            ),
         }
 
 
@@ -156,7 +190,10 @@ class _Reading(Reading):
         sweep = self.assemble(document, parts)
         axes = self._space(parts["search"]) if "search" in parts else ()
         if not axes and not ("search" in parts and self.problems):
-            self.refuse(document.line, "a search needs a space. Try: search: {attack: [sf, 'ipm:epsilon={0.05..20 log}']}")
+            self.refuse(
+                document.line,
+                "a search needs a space. Try: search: {attack: [sf, 'ipm:epsilon={0.05..20 log}']}",
+            )
         self._check_apart(sweep, axes, parts)
         directions = [name for name in DIRECTIONS if name in parts]
         if len(directions) != 1:
@@ -189,7 +226,9 @@ class _Reading(Reading):
         return found
 
     def _space(self, node: Node) -> tuple[Axis, ...]:
-        """Return the axes of ``search``; a range may stand alone, without quotes and without a list."""
+        """Return the axes of ``search``; a range may stand alone, without quotes and without a
+        list.
+        """
         if isinstance(node, Pairs):
             node = Pairs(tuple((key, _listed(value)) for key, value in node.pairs), node.line)
         self._searching = True
@@ -198,10 +237,23 @@ class _Reading(Reading):
         return axes
 
     def value(self, name: str, node: Node) -> str | None:
-        """Return the value of a field; in the space it may have ranges, whose ends must be legal numbers."""
-        if not (self._searching and isinstance(node, Word) and node.text and RANGE.search(node.text)):
-            if self._searching and isinstance(node, Word) and node.text and ("{" in node.text or "}" in node.text):
-                self.refuse(node.line, f"{name}={node.text}: a brace is not closed. Try: a range such as {{0.05..20 log}}")
+        """Return the value of a field; in the space it may have ranges, whose ends must be legal
+        numbers.
+        """
+        if not (
+            self._searching and isinstance(node, Word) and node.text and RANGE.search(node.text)
+        ):
+            if (
+                self._searching
+                and isinstance(node, Word)
+                and node.text
+                and ("{" in node.text or "}" in node.text)
+            ):
+                self.refuse(
+                    node.line,
+                    f"{name}={node.text}: a brace is not closed. Try: a range such as "
+                    f"{{0.05..20 log}}",
+                )
                 return None
             return super().value(name, node)
         try:
@@ -216,34 +268,53 @@ class _Reading(Reading):
 
     def _check_apart(self, sweep: Sweep, axes: Sequence[Axis], parts: Mapping[str, Node]) -> None:
         """Refuse a field that is fixed and searched, or searched twice."""
-        fixed = dict.fromkeys(sweep.base, "base") | {name: "grid" for axis in sweep.grid for name in axis.fields}
+        fixed = dict.fromkeys(sweep.base, "base") | {
+            name: "grid" for axis in sweep.grid for name in axis.fields
+        }
         for axis in axes:
             for name in axis.fields:
                 if name in fixed:
-                    self.refuse(parts["search"].line, f"search varies {name}, and so does {fixed[name]}. Try: one of them")
+                    self.refuse(
+                        parts["search"].line,
+                        f"search varies {name}, and so does {fixed[name]}. Try: one of them",
+                    )
                 fixed[name] = f"search under {axis.label!r}"
                 if name == "seed":
-                    self.refuse(parts["search"].line, "search varies seed: a trial is a mean over seeds. Try: seeds: 0..1")
+                    self.refuse(
+                        parts["search"].line,
+                        "search varies seed: a trial is a mean over seeds. Try: seeds: 0..1",
+                    )
 
     def _check_sampler(self, found: Search, parts: Mapping[str, Node]) -> None:
         line = (parts.get("sampler") or parts["search"]).line
         space = found.space
         if found.sampler == "grid" and space.has_ranges:
-            self.refuse(line, "sampler=grid: search has ranges. Try: sampler: tpe, or lists of values")
+            self.refuse(
+                line, "sampler=grid: search has ranges. Try: sampler: tpe, or lists of values"
+            )
         if found.sampler == "cmaes" and space.always < 2:
-            self.refuse(line, "sampler=cmaes: it needs two ranges that every trial has. Try: sampler: tpe")
+            self.refuse(
+                line, "sampler=cmaes: it needs two ranges that every trial has. Try: sampler: tpe"
+            )
 
     def _first(self, node: Node) -> tuple[Values, ...]:
         if not isinstance(node, Items):
-            self.refuse(node.line, "first must be a list of mappings, field: value. Try: first: [{attack: sf}]")
+            self.refuse(
+                node.line,
+                "first must be a list of mappings, field: value. Try: first: [{attack: sf}]",
+            )
             return ()
         return tuple(self.values(item, "first") for item in node.items)
 
     def _check_first(self, found: Search, parts: Mapping[str, Node]) -> None:
         node = parts.get("first")
         if found.sampler == "grid" and node is not None:
-            self.refuse(node.line, "sampler=grid: it makes every combination, in their order. Try: no first")
-        for item, values in zip(node.items if isinstance(node, Items) else (), found.first, strict=True):
+            self.refuse(
+                node.line, "sampler=grid: it makes every combination, in their order. Try: no first"
+            )
+        for item, values in zip(
+            node.items if isinstance(node, Items) else (), found.first, strict=True
+        ):
             try:
                 found.space.parameters(values)
             except SpecError as error:
@@ -254,7 +325,10 @@ class _Reading(Reading):
             return default
         text = self.text(parts[key], key)
         if text and text not in legal:
-            self.refuse(parts[key].line, f"{key}={text} is not legal{did_you_mean(text, legal)}. Try: {' or '.join(legal)}")
+            self.refuse(
+                parts[key].line,
+                f"{key}={text} is not legal{did_you_mean(text, legal)}. Try: {' or '.join(legal)}",
+            )
         return text
 
     def _whole(self, parts: Mapping[str, Node], key: str, low: int, high: int) -> int | None:
@@ -266,23 +340,36 @@ class _Reading(Reading):
         except ValueError:
             value = low - 1
         if text and not low <= value <= high:
-            self.refuse(parts[key].line, f"{key}={text} is not legal. Try: a whole number from {low} to {high:,}")
+            self.refuse(
+                parts[key].line,
+                f"{key}={text} is not legal. Try: a whole number from {low} to {high:,}",
+            )
         return value
 
     def _then(self, node: Node) -> Then | None:
-        parts = {str(key.text): value for key, value in node.pairs} if isinstance(node, Pairs) else {}
+        parts = (
+            {str(key.text): value for key, value in node.pairs} if isinstance(node, Pairs) else {}
+        )
         legal = ("seeds", "best", "first")
         wrong = [name for name in parts if name not in legal]
         if "seeds" not in parts or wrong:
-            what = f"unknown key {wrong[0]!r}{did_you_mean(wrong[0], legal)}" if wrong else "it has no seeds"
+            what = (
+                f"unknown key {wrong[0]!r}{did_you_mean(wrong[0], legal)}"
+                if wrong
+                else "it has no seeds"
+            )
             self.refuse(node.line, f"then: {what}. Try: then: {{seeds: 0..4, best: 3}}")
             return None
-        best, first = (self._whole(parts, name, low, 1000) for name, low in (("best", 1), ("first", 0)))
+        best, first = (
+            self._whole(parts, name, low, 1000) for name, low in (("best", 1), ("first", 0))
+        )
         return Then(self.seeds(parts["seeds"]), best or 1, first or 0)
 
 
 def _listed(node: Node) -> Node:
-    """Return a list for a single value; ``{1..3}`` without quotes, which YAML reads as a mapping, is a range."""
+    """Return a list for a single value; ``{1..3}`` without quotes, which YAML reads as a mapping,
+    is a range.
+    """
     if isinstance(node, Items):
         return Items(tuple(_as_range(item) for item in node.items), node.line)
     range_ = _as_range(node)
@@ -301,7 +388,8 @@ def parse_search(text: str, source: str) -> Search:
     """Read a search written in YAML.
 
     Raises:
-        SpecError: With every problem that is visible without building components, one line each: ``source:line: problem``.
+        SpecError: With every problem that is visible without building components, one line each:
+            ``source:line: problem``.
     """
     return _Reading(source).search(read_mapping(text, source, SEARCH_KEYS))
 
@@ -312,17 +400,21 @@ def is_search(name: str) -> bool:
         return True
     try:
         with Path(name).open(encoding="utf-8") as file:
-            return any(line.startswith("search:") for line in file.read(MOST_CHARACTERS).splitlines())
+            return any(
+                line.startswith("search:") for line in file.read(MOST_CHARACTERS).splitlines()
+            )
     except (OSError, ValueError):
         return False
 
 
 def load_search(name: str, settings: Sequence[str] = (), *, run_plugins: bool = True) -> Search:
-    """Read the search ``name``, load its plugins, then set fields: a file, one of the program, or ``-``.
+    """Read the search ``name``, load its plugins, then set fields: a file, one of the program, or
+    ``-``.
 
     Args:
         name: The name; without folder and suffix, the program's own searches come first.
-        settings: ``FIELD=VALUE``, or ``KEY=VALUE`` for trials, sampler, sampler_seed, pruner and seeds.
+        settings: ``FIELD=VALUE``, or ``KEY=VALUE`` for trials, sampler, sampler_seed, pruner and
+            seeds.
         run_plugins: As of ``with_plugins``.
 
     Raises:
@@ -332,11 +424,14 @@ def load_search(name: str, settings: Sequence[str] = (), *, run_plugins: bool = 
     """
     text, source, folder = read_file(name, "searches")
     search = parse_search(text, source)
-    return set_values(replace(search, sweep=with_plugins(search.sweep, folder, run_plugins)), settings)
+    return set_values(
+        replace(search, sweep=with_plugins(search.sweep, folder, run_plugins)), settings
+    )
 
 
 def set_values(search: Search, settings: Sequence[str]) -> Search:
-    """Set fields and keys of a search; a field that the grid varies stays an axis of the grid, because it names the searches.
+    """Set fields and keys of a search; a field that the grid varies stays an axis of the grid,
+    because it names the searches.
 
     Raises:
         SpecError: With every setting that is not legal, one line each.
@@ -344,7 +439,12 @@ def set_values(search: Search, settings: Sequence[str]) -> Search:
     values = read_settings(settings, SETTABLE)
     searched = [name for name in values if any(name in axis.fields for axis in search.axes)]
     if searched:
-        raise SpecError([f"--set {name}: search varies {name}. Try: a file with another space" for name in searched])
+        raise SpecError(
+            [
+                f"--set {name}: search varies {name}. Try: a file with another space"
+                for name in searched
+            ]
+        )
     sweep = without(search.sweep, "seed") if "seeds" in values else search.sweep
     keys = {name: values.pop(name) for name in (*SETTABLE, "seeds") if name in values}
     document = as_document(replace(search, sweep=with_values(sweep, values, axes_stay=True)))

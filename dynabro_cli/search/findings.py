@@ -31,7 +31,8 @@ class Found:
         choices: Its fields of the space, as texts.
         run: Its run with the first seed, or the worst of its repetitions for the first trial.
         value: The value that the search saw: a minimum over many trials, so optimistic.
-        repeated: Values of the repetitions, one per seed of ``then``; empty if they have not all ended.
+        repeated: Values of the repetitions, one per seed of ``then``; empty if they have not all
+            ended.
     """
 
     trial: Trial
@@ -73,12 +74,18 @@ class Findings:
 
     @property
     def problem(self) -> str | None:
-        """The reason that the search has no result, or not all repetitions; None if nothing failed."""
+        """The reason that the search has no result, or not all repetitions; None if nothing
+        failed.
+        """
         failed = self.counts.get("failed", 0)
         if failed and not self.best:
             return f"{self.name}: no trial has a value, and {failed} failed"
         without = self.repetitions - sum(bool(trial.repeated) for trial in self.best)
-        return f"{self.name}: {many(without, 'repetition')} of the best trials failed" if without else None
+        return (
+            f"{self.name}: {many(without, 'repetition')} of the best trials failed"
+            if without
+            else None
+        )
 
 
 def code_of(search: Search, connection: Connection) -> CodeComparison:
@@ -90,27 +97,43 @@ def code_of(search: Search, connection: Connection) -> CodeComparison:
 
 def findings(search: Search, connection: Connection) -> list[Findings]:
     """Return the stored results of each search of a file."""
-    return [_findings(search, Study(search, name, fixed), connection) for name, fixed in search.points()]
+    return [
+        _findings(search, Study(search, name, fixed), connection) for name, fixed in search.points()
+    ]
 
 
 def _findings(search: Search, study: Study, connection: Connection) -> Findings:
     rows = trials_of(connection, study.name)
     study.check(rows)
-    counts = {status: sum(row.status == status for row in rows) for status in dict.fromkeys(row.status for row in rows)}
+    counts = {
+        status: sum(row.status == status for row in rows)
+        for status in dict.fromkeys(row.status for row in rows)
+    }
     repeated = repeated_of(search, study, rows) if search.then is not None else []
     best = list({row.number: row for row in (*best_of(search, rows, BEST), *repeated)}.values())
     then, sign = search.then, -1 if search.maximize else 1
-    repeats = {row.number: study.again(row, then.seeds) for row in repeated} if then is not None else {}
+    repeats = (
+        {row.number: study.again(row, then.seeds) for row in repeated} if then is not None else {}
+    )
     ends = ends_of(connection, [run.key for runs in repeats.values() for run in runs], search.goal)
     found = [_found(row, study, search, repeats.get(row.number, []), ends) for row in best]
-    found.sort(key=lambda one: (0, sign * one.mean) if one.mean is not None else (1, 0.0))  # stable: others stay in order
+    # stable: others stay in order
+    found.sort(key=lambda one: (0, sign * one.mean) if one.mean is not None else (1, 0.0))
     study.absorb(rows, {})
-    untried = tuple(", ".join(f"{key}={value}" for key, value in choices.items()) for choices in study.untried())
+    untried = tuple(
+        ", ".join(f"{key}={value}" for key, value in choices.items()) for choices in study.untried()
+    )
     return Findings(study.name, counts, tuple(found), study.importances(), len(repeats), untried)
 
 
-def _found(row: Trial, study: Study, search: Search, repeats: Sequence[Run], ends: Mapping[str, RunEnd]) -> Found:
-    values = [end.value for run in repeats if (end := ends.get(run.key)) is not None and end.value is not None]
+def _found(
+    row: Trial, study: Study, search: Search, repeats: Sequence[Run], ends: Mapping[str, RunEnd]
+) -> Found:
+    values = [
+        end.value
+        for run in repeats
+        if (end := ends.get(run.key)) is not None and end.value is not None
+    ]
     complete = len(values) == len(repeats) > 0
     choices = study.choices(row.parameters)
     sign = -1 if search.maximize else 1
@@ -121,19 +144,29 @@ def _found(row: Trial, study: Study, search: Search, repeats: Sequence[Run], end
 
 
 def as_sweep(search: Search, found: Sequence[Findings]) -> str:
-    """Return the best trial of each search as a sweep in YAML, on the whole training set, with the seeds of ``then``.
+    """Return the best trial of each search as a sweep in YAML, on the whole training set, with the
+    seeds of ``then``.
 
     Raises:
-        SpecError: The search does not optimise a number on held-out samples, or no trial of a search has a value.
+        SpecError: The search does not optimise a number on held-out samples, or no trial of a
+            search has a value.
     """
     if not search.goal.startswith("validation"):
         way = "maximize" if search.maximize else "minimize"
-        raise SpecError(f"{way}={search.goal}: the test set is not for choosing. Try: maximize: validation_accuracy")
+        raise SpecError(
+            f"{way}={search.goal}: the test set is not for choosing. Try: maximize: "
+            "validation_accuracy"
+        )
     empty = [one.name for one in found if not one.best]
     if empty:
         raise SpecError(f"{empty[0]}: no trial has a value. Try: dynabro search, to its end")
-    points = [{**fixed, **one.best[0].choices} for (_, fixed), one in zip(search.points(), found, strict=True)]
-    chosen = [{name: text for name, text in point.items() if name != "validation"} for point in points]
+    points = [
+        {**fixed, **one.best[0].choices}
+        for (_, fixed), one in zip(search.points(), found, strict=True)
+    ]
+    chosen = [
+        {name: text for name, text in point.items() if name != "validation"} for point in points
+    ]
     return as_yaml(search.sweep, {}, chosen, search.then.seeds if search.then else search.seeds)
 
 
@@ -152,12 +185,18 @@ def in_words(search: Search, found: Findings) -> list[str]:
         lines.append(f"this value is optimistic: the best of many noisy trials{advice}")
     else:
         spread = "" if first.std is None else f" (standard deviation {first.std:.4g})"
-        lines.append(f"{word} {title}: {first.mean:.4g}{spread} over {len(first.repeated)} seeds, with {spec}")
         lines.append(
-            f"found as trial {first.trial.number} of {total}, where its value was {first.value:.4g}: the best of many noisy "
+            f"{word} {title}: {first.mean:.4g}{spread} over {len(first.repeated)} seeds, with "
+            f"{spec}"
+        )
+        lines.append(
+            f"found as trial {first.trial.number} of {total}, where its value was "
+            f"{first.value:.4g}: the best of many noisy "
             "trials is optimistic, so the repeated seeds count"
         )
-    lines += [f"first: no trial has {choices}, of which no run can be made" for choices in found.untried]
+    lines += [
+        f"first: no trial has {choices}, of which no run can be made" for choices in found.untried
+    ]
     if found.importances:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in found.importances.items())
         lines.append(f"importance of the choices that all trials have: {shares}")

@@ -1,4 +1,6 @@
-"""Check a search before it starts: components, legal combinations, the goal, and how many runs it is."""
+"""Check a search before it starts: components, legal combinations, the goal, and how many runs it
+is.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from dynabro_cli.search.file import Search
 from dynabro_cli.search.space import Entry, Space
 
 MOST_CHECKED = 2000
-"""Combinations that are resolved before a search starts; those beyond are checked when they are proposed."""
+"""Combinations that are resolved before a search starts; those beyond are checked when they are
+proposed.
+"""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,8 @@ class Outlook:
         searches: Number of searches of the file, one per point of its grid.
         trials: Trials of all searches.
         runs: Runs of all searches, if no two trials are one run.
-        combinations: Combinations of entries of one search; ``legal``: those that can run, in the first search.
+        combinations: Combinations of entries of one search; ``legal``: those that can run, in the
+            first search.
         samples: A run of each search, to estimate its time.
         idle: Entries that no legal combination of any search has, in words.
     """
@@ -42,8 +47,9 @@ def outlook(search: Search) -> Outlook:
     """Check a search, and return its size.
 
     Raises:
-        SpecError: With every problem, one line each: components and ends of ranges with their place in the file; then a search
-            of which no combination can run, and a goal that its runs do not have.
+        SpecError: With every problem, one line each: components and ends of ranges with their place
+            in the file; then a search of which no combination can run, and a goal that its runs do
+            not have.
     """
     space = search.space
     problems = _component_problems(search, space)
@@ -52,7 +58,9 @@ def outlook(search: Search) -> Outlook:
     samples: list[Run] = []
     legal, idle = 0, list[str]()
     for number, (name, fixed) in enumerate(search.points()):
-        found, first, used = _legal(search, space, fixed, MOST_CHECKED if number == 0 or idle else 0)
+        found, first, used = _legal(
+            search, space, fixed, MOST_CHECKED if number == 0 or idle else 0
+        )
         if found is None:
             problems.append(f"{name}: no combination can run, first because {first}")
             continue
@@ -67,15 +75,28 @@ def outlook(search: Search) -> Outlook:
     if search.sampler == "grid":
         trials = min(trials, legal)
     then = search.then
-    repeated = 0 if then is None else min(then.best + then.first, trials) * len(set(then.seeds) - set(search.seeds))
+    repeated = (
+        0
+        if then is None
+        else min(then.best + then.first, trials) * len(set(then.seeds) - set(search.seeds))
+    )
     count = len(samples)
     return Outlook(
-        count, count * trials, count * (trials * len(search.seeds) + repeated), space.size, legal, tuple(samples), tuple(idle)
+        count,
+        count * trials,
+        count * (trials * len(search.seeds) + repeated),
+        space.size,
+        legal,
+        tuple(samples),
+        tuple(idle),
     )
 
 
-def _legal(search: Search, space: Space, fixed: Values, most: int) -> tuple[Run | None, str, tuple[int, list[str]]]:
-    """Return a run of a search, or the first problem; and the number of legal combinations with the entries in none of them.
+def _legal(
+    search: Search, space: Space, fixed: Values, most: int
+) -> tuple[Run | None, str, tuple[int, list[str]]]:
+    """Return a run of a search, or the first problem; and the number of legal combinations with the
+    entries in none of them.
 
     All combinations are resolved up to ``most``; with 0, resolving stops at the first run.
     """
@@ -96,13 +117,22 @@ def _legal(search: Search, space: Space, fixed: Values, most: int) -> tuple[Run 
             continue
         run.forget()
         found, legal = found or run, legal + 1
-        used |= {(choice.label, entry.label) for choice, entry in zip(space.choices, entries, strict=True)}
+        used |= {
+            (choice.label, entry.label)
+            for choice, entry in zip(space.choices, entries, strict=True)
+        }
     every = [(choice.label, entry.label) for choice in space.choices for entry in choice.entries]
-    return found, problem, (legal, [f"{label}={text}" for label, text in every if (label, text) not in used])
+    return (
+        found,
+        problem,
+        (legal, [f"{label}={text}" for label, text in every if (label, text) not in used]),
+    )
 
 
 def _component_problems(search: Search, space: Space) -> list[str]:
-    """Return the problems of single components, in fixed fields and at both ends and inside of every range."""
+    """Return the problems of single components, in fixed fields and at both ends and inside of
+    every range.
+    """
     found = {f"{place}: {line}": None for line, place in component_problems(search.sweep).items()}
     for entry in (entry for choice in space.choices for entry in choice.entries):
         for name, text in entry.texts.items():
@@ -127,7 +157,9 @@ def _goal_problems(search: Search, run: Run) -> list[str]:
     """Return why the runs of a search do not have the number that it optimises."""
     key, task = "maximize" if search.maximize else "minimize", run.spec.task
     if search.goal.endswith("_gap") and run.model is not None:
-        return [f"{key}={search.goal}: task {task!r} has no known minimum. Try: {key}: final_accuracy"]
+        return [
+            f"{key}={search.goal}: task {task!r} has no known minimum. Try: {key}: final_accuracy"
+        ]
     if not search.goal.endswith("_gap") and run.model is None:
         return [f"{key}={search.goal}: task {task!r} has no test set. Try: {key}: final_gap"]
     if search.goal.startswith("validation") and not run.spec.validation:

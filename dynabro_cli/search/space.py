@@ -1,4 +1,6 @@
-"""The space of a search: choices of fields, whose texts may have ranges such as ``ipm:epsilon={0.05..20 log}``."""
+"""The space of a search: choices of fields, whose texts may have ranges such as
+``ipm:epsilon={0.05..20 log}``.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Suggests(Protocol):
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers from ``low`` to ``high``, both included; uniform in the logarithm with ``log``; whole with ``whole``."""
+    """The numbers from ``low`` to ``high``, both included; uniform in the logarithm with ``log``;
+    whole with ``whole``.
+    """
 
     low: float
     high: float
@@ -55,9 +59,14 @@ class Range:
         wrong = [word for word in words if word not in WORDS]
         if wrong:
             hint = did_you_mean(wrong[0], WORDS)
-            raise SpecError(f"range {shown}: unknown word {wrong[0]!r}{hint}; legal: {', '.join(WORDS)}. Try: {EXAMPLE}")
+            raise SpecError(
+                f"range {shown}: unknown word {wrong[0]!r}{hint}; legal: {', '.join(WORDS)}. "
+                f"Try: {EXAMPLE}"
+            )
         try:
-            low, high = (parse_number(end) for end in match.groups()) if match else (math.nan, math.nan)
+            low, high = (
+                (parse_number(end) for end in match.groups()) if match else (math.nan, math.nan)
+            )
         except ValueError:
             match = None
         if match is None:
@@ -65,12 +74,21 @@ class Range:
         kind = "".join(f" {word}" for word in words)
         low_text, high_text = format_value(low), format_value(high)
         if low >= high:
-            raise SpecError(f"range {shown}: {low_text} is not below {high_text}. Try: {{{high_text}..{low_text}{kind}}}")
+            raise SpecError(
+                f"range {shown}: {low_text} is not below {high_text}. Try: "
+                f"{{{high_text}..{low_text}{kind}}}"
+            )
         if "log" in words and low <= 0:
             above = format_value(high / 1000) if high > 0 else "0.001"
-            raise SpecError(f"range {shown}: log needs numbers above 0. Try: {{{above}..{high_text if high > 0 else 1}{kind}}}")
+            raise SpecError(
+                f"range {shown}: log needs numbers above 0. Try: "
+                f"{{{above}..{high_text if high > 0 else 1}{kind}}}"
+            )
         if "int" in words and not (low.is_integer() and high.is_integer()):
-            raise SpecError(f"range {shown}: int needs whole numbers. Try: {{{math.ceil(low)}..{math.floor(high)}{kind}}}")
+            raise SpecError(
+                f"range {shown}: int needs whole numbers. Try: "
+                f"{{{math.ceil(low)}..{math.floor(high)}{kind}}}"
+            )
         return cls(low, high, "log" in words, "int" in words)
 
     def suggest(self, trial: Suggests, name: str) -> str:
@@ -97,12 +115,18 @@ class Range:
     def probes(self) -> tuple[str, str, str]:
         """Both ends, and a number between them that is not whole unless the range is."""
         middle = self.low + (self.high - self.low) * 0.41421356
-        return self.text(self.low), self.text(self.high), self.text(round(middle) if self.whole else middle)
+        return (
+            self.text(self.low),
+            self.text(self.high),
+            self.text(round(middle) if self.whole else middle),
+        )
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One choice of an axis: texts of fields, with their ranges by the names that importances and plots show."""
+    """One choice of an axis: texts of fields, with their ranges by the names that importances and
+    plots show.
+    """
 
     label: str
     texts: Values
@@ -119,11 +143,20 @@ class Entry:
 
     def chosen(self, trial: Suggests) -> dict[str, str]:
         """Return the texts with proposed numbers."""
-        named = {field: zip(self.ranges[field], self.names[field], strict=True) for field in self.texts}
-        return self.filled({field: [one.suggest(trial, name) for one, name in pairs] for field, pairs in named.items()})
+        named = {
+            field: zip(self.ranges[field], self.names[field], strict=True) for field in self.texts
+        }
+        return self.filled(
+            {
+                field: [one.suggest(trial, name) for one, name in pairs]
+                for field, pairs in named.items()
+            }
+        )
 
     def numbers(self, point: Values) -> dict[str, float | int] | None:
-        """Return the numbers that ``point`` has in place of the ranges, by name; None if the entry does not have it."""
+        """Return the numbers that ``point`` has in place of the ranges, by name; None if the entry
+        does not have it.
+        """
         found: dict[str, float | int] = {}
         if set(point) != set(self.texts):
             return None
@@ -132,7 +165,9 @@ class Entry:
             match = re.fullmatch(pattern, point[field])
             if match is None:
                 return None
-            for name, one, number in zip(self.names[field], self.ranges[field], match.groups(), strict=True):
+            for name, one, number in zip(
+                self.names[field], self.ranges[field], match.groups(), strict=True
+            ):
                 value = one.number(number)
                 if value is None:
                     return None
@@ -141,7 +176,9 @@ class Entry:
 
     def probe(self, which: int) -> dict[str, str]:
         """Return the texts at the low ends (0), the high ends (1), or between them (2)."""
-        return self.filled({field: [one.probes[which] for one in self.ranges[field]] for field in self.texts})
+        return self.filled(
+            {field: [one.probes[which] for one in self.ranges[field]] for field in self.texts}
+        )
 
 
 @dataclass(frozen=True)
@@ -155,7 +192,9 @@ class Choice:
         """Return the sampler's parameters of a choice with these texts; None if no entry has it."""
         for entry in self.entries:
             if (numbers := entry.numbers(point)) is not None:
-                return {self.label: entry.label, **numbers} if len(self.entries) > 1 else dict(numbers)
+                return (
+                    {self.label: entry.label, **numbers} if len(self.entries) > 1 else dict(numbers)
+                )
         return None
 
     def chosen(self, trial: Suggests) -> dict[str, str]:
@@ -180,7 +219,8 @@ class Space:
         return found
 
     def parameters(self, point: Values) -> dict[str, str | float | int]:
-        """Return the sampler's parameters of a proposal with these texts; axes of which ``point`` has no field are left out.
+        """Return the sampler's parameters of a proposal with these texts; axes of which ``point``
+        has no field are left out.
 
         Raises:
             SpecError: The space does not have this choice.
@@ -194,15 +234,25 @@ class Space:
             if parameters is None:
                 shown = ", ".join(f"{field}={text}" for field, text in own.items())
                 labels = ", ".join(entry.label for entry in choice.entries)
-                raise SpecError(f"{shown} is not in the search space; legal: {labels}, with a number in place of each range")
+                raise SpecError(
+                    f"{shown} is not in the search space; legal: {labels}, with a number in "
+                    "place of each range"
+                )
             found |= parameters
         if left:
-            raise SpecError(f"search does not vary {next(iter(left))}. Try: fields of the search space")
+            raise SpecError(
+                f"search does not vary {next(iter(left))}. Try: fields of the search space"
+            )
         return found
 
     @property
     def has_ranges(self) -> bool:
-        return any(ranges for choice in self.choices for entry in choice.entries for ranges in entry.ranges.values())
+        return any(
+            ranges
+            for choice in self.choices
+            for entry in choice.entries
+            for ranges in entry.ranges.values()
+        )
 
     @property
     def always(self) -> int:
@@ -229,19 +279,28 @@ def space_of(axes: Sequence[Axis]) -> Space:
     choices = tuple(_choice(axis) for axis in axes)
     for choice in choices:
         others = (entry for other in choices if other is not choice for entry in other.entries)
-        if len(choice.entries) > 1 and any(choice.label in names for entry in others for names in entry.names.values()):
-            raise SpecError(f"search: an axis and a range are both named {choice.label}. Try: another name for the axis")
+        if len(choice.entries) > 1 and any(
+            choice.label in names for entry in others for names in entry.names.values()
+        ):
+            raise SpecError(
+                f"search: an axis and a range are both named {choice.label}. Try: another name "
+                "for the axis"
+            )
     return Space(choices)
 
 
 def _choice(axis: Axis) -> Choice:
     entries = []
-    # Optuna keeps one number for each name, so two ranges share a name only if they are equal and in different entries;
-    # the names are in stored trials, which can be resumed only if they stay
+    # Optuna keeps one number for each name, so two ranges share a name only if they are equal and
+    # in different entries; the names are in stored trials, which can be resumed only if they stay
     taken: dict[str, Range | None] = {axis.label: None} if len(axis.points) > 1 else {}
     for place, point in enumerate(axis.points, 1):
         alone = list(point) == [axis.label]
-        label = next(iter(point.values())) if alone else ", ".join(f"{field}={text}" for field, text in point.items())
+        label = (
+            next(iter(point.values()))
+            if alone
+            else ", ".join(f"{field}={text}" for field, text in point.items())
+        )
         ranges, names = {}, {}
         for field, text in point.items():
             ranges[field] = tuple(Range.parse(match[1]) for match in RANGE.finditer(text))
@@ -249,15 +308,24 @@ def _choice(axis: Axis) -> Choice:
             for match in RANGE.finditer(text):
                 name = _name(field, text[: match.start()])
                 numbered = (f"{name}.{n}" for n in itertools.count(2))
-                own.append(name if name not in own else next(fresh for fresh in numbered if fresh not in own))
-            fresh = all(taken.setdefault(name, one) == one for name, one in zip(own, ranges[field], strict=True))
+                own.append(
+                    name
+                    if name not in own
+                    else next(fresh for fresh in numbered if fresh not in own)
+                )
+            fresh = all(
+                taken.setdefault(name, one) == one
+                for name, one in zip(own, ranges[field], strict=True)
+            )
             names[field] = tuple(own if fresh else [f"{name}#{place}" for name in own])
         entries.append(Entry(label, point, names, ranges))
     return Choice(axis.label, tuple(entries))
 
 
 def _name(field: str, before: str) -> str:
-    """Name a range by its field, component and parameter: ``attack.ipm.epsilon``; ``before`` is the text to its left."""
+    """Name a range by its field, component and parameter: ``attack.ipm.epsilon``; ``before`` is the
+    text to its left.
+    """
     key = re.search(r"(\w+)=[^,+]*$", before)
     component = re.search(r"([\w-]+):[^:+]*$", before)
     return ".".join([field, *(match[1] for match in (component, key) if match)])

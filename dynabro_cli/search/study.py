@@ -1,7 +1,7 @@
 """Optuna's study of one search: rebuilt from stored trials, so that Optuna needs no database.
 
-Proposal n depends on the sampler's seed, n, and the trials before it only. So a search that is killed and resumed proposes what
-an undisturbed one proposes, if trials follow one another.
+Proposal n depends on the sampler's seed, n, and the trials before it only. So a search that is
+killed and resumed proposes what an undisturbed one proposes, if trials follow one another.
 """
 
 from __future__ import annotations
@@ -31,9 +31,13 @@ from dynabro_cli.store.read.searches import Trial
 MOST_ATTEMPTS = 1000
 """Most proposals in a row that no run can be made of."""
 NEW_ATTEMPTS = 20
-"""Proposals until one that was made before is accepted: a space without ranges may have no other."""
+"""Proposals until one that was made before is accepted: a space without ranges may have no
+other.
+"""
 MODELLED = 2
-"""Proposals of the sampler itself; the following ones are uniform, because its model may know nothing that is new and legal."""
+"""Proposals of the sampler itself; the following ones are uniform, because its model may know
+nothing that is new and legal.
+"""
 STARTUP = 5
 """Finished trials before the median prunes."""
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
@@ -61,13 +65,20 @@ class Study:
             "successive-halving": optuna.pruners.SuccessiveHalvingPruner,
             SEEDS: Quarter,
         }
-        direction = optuna.study.StudyDirection.MAXIMIZE if search.maximize else optuna.study.StudyDirection.MINIMIZE
+        direction = (
+            optuna.study.StudyDirection.MAXIMIZE
+            if search.maximize
+            else optuna.study.StudyDirection.MINIMIZE
+        )
         self._study = optuna.create_study(direction=direction, pruner=pruners[search.pruner]())
         self._trials: dict[int, optuna.Trial] = {}
         self._ended: set[int] = set()
-        self._made: dict[int, tuple[str, Mapping[str, Any]]] = {}  # key of the first run, and choices, of each trial
+        # key of the first run, and choices, of each trial
+        self._made: dict[int, tuple[str, Mapping[str, Any]]] = {}
         self._grid = [] if search.sampler != "grid" else self._combinations()[: search.trials]
-        self._first = list[Mapping[str, Any]](map(self._space.parameters, search.first))[: search.trials]
+        self._first = list[Mapping[str, Any]](map(self._space.parameters, search.first))[
+            : search.trials
+        ]
 
     @functools.cached_property
     def steps_a_run(self) -> int:
@@ -80,7 +91,9 @@ class Study:
         return 1
 
     def check(self, rows: Sequence[Trial]) -> None:
-        """Raise SpecError if the choices of a stored trial are not in the space, or do not give the trial's runs."""
+        """Raise SpecError if the choices of a stored trial are not in the space, or do not give the
+        trial's runs.
+        """
         for row in rows:
             try:
                 same = tuple(run.key for run in self.again(row, self._search.seeds)) == row.run_keys
@@ -88,12 +101,15 @@ class Study:
                 same = False
             if not same:
                 raise SpecError(
-                    f"{self.name}: trial {row.number} was made by another search of this name, because its choices do not give "
+                    f"{self.name}: trial {row.number} was made by another search of this name, "
+                    "because its choices do not give "
                     "its runs. Try: dynabro search --name NEW"
                 )
 
     def wants(self, number: int) -> bool:
-        """Return True if the search has a trial of this number; ``first`` and a grid are made whole after any trials."""
+        """Return True if the search has a trial of this number; ``first`` and a grid are made whole
+        after any trials.
+        """
         return self._is_free(number) or self._asked(number) is not None
 
     def _is_free(self, number: int) -> bool:
@@ -101,22 +117,30 @@ class Study:
         return self._search.sampler != "grid" and number < (self._search.trials or 0)
 
     def _asked(self, number: int) -> Mapping[str, Any] | None:
-        """Return the choices that a new trial must have: a combination of the grid, or choices of ``first``; None for any."""
+        """Return the choices that a new trial must have: a combination of the grid, or choices of
+        ``first``; None for any.
+        """
         if self._search.sampler == "grid":
             made = {key for key, _ in self._made.values()}
             return next((choices for key, choices in self._grid if key not in made), None)
-        return self._first[number] if number < len(self._first) else next(iter(self.untried()), None)
+        return (
+            self._first[number] if number < len(self._first) else next(iter(self.untried()), None)
+        )
 
     def untried(self) -> list[Mapping[str, Any]]:
         """Return the choices of ``first`` that no trial has."""
         made = [choices.items() for _, choices in self._made.values()]
-        return [asked for asked in self._first if not any(asked.items() <= choices for choices in made)]
+        return [
+            asked for asked in self._first if not any(asked.items() <= choices for choices in made)
+        ]
 
     def is_first(self, parameters: Mapping[str, Any]) -> bool:
         """Return True if a trial's parameters are a choice of ``first``."""
         return any(asked.items() <= parameters.items() for asked in self._first)
 
-    def absorb(self, rows: Sequence[Trial], reports: Mapping[int, Sequence[tuple[int, float]]]) -> None:
+    def absorb(
+        self, rows: Sequence[Trial], reports: Mapping[int, Sequence[tuple[int, float]]]
+    ) -> None:
         """Repeat what the study does not know of the stored trials, in their order.
 
         Args:
@@ -126,13 +150,15 @@ class Study:
         for row in rows:
             if row.number not in self._trials:
                 self._study.enqueue_trial(row.parameters)
-                if self._search.sampler == "cmaes":  # its state is in the trials that it has asked for
+                # its state is in the trials that it has asked for
+                if self._search.sampler == "cmaes":
                     self._study.sampler = self._sampler(row.number, 0)
                 else:  # the parameters are known: no model of the other trials is needed
                     self._study.sampler = optuna.samplers.RandomSampler(seed=0)
                 trial = self._study.ask()
                 if self._search.sampler == "cmaes":
-                    _ = trial.relative_params  # Optuna samples on demand, and fixed parameters demand nothing
+                    # Optuna samples on demand, and fixed parameters demand nothing
+                    _ = trial.relative_params
                 self._space.chosen(trial)
                 self._trials[row.number] = trial
                 self._made[row.number] = row.run_keys[0], row.parameters
@@ -150,9 +176,11 @@ class Study:
         del self._made[number]
 
     def propose(self, number: int) -> tuple[dict[str, Any], list[Run]] | None:
-        """Return the parameters of a new trial, and its runs, one per seed; None if no run can be made of choices of ``first``.
+        """Return the parameters of a new trial, and its runs, one per seed; None if no run can be
+        made of choices of ``first``.
 
-        Proposals that cannot run are passed over, and so are those that were made before, unless there seem to be no others.
+        Proposals that cannot run are passed over, and so are those that were made before, unless
+        there seem to be no others.
 
         Raises:
             SpecError: No proposal of many can run.
@@ -169,7 +197,11 @@ class Study:
                 runs = self.runs(texts, self._search.seeds)
             except (SpecError, PluginError) as error:
                 problem, runs = str(error).partition("\n")[0], []
-            again = free and attempt < NEW_ATTEMPTS and any(runs[0].key == key for key, _ in self._made.values() if runs)
+            again = (
+                free
+                and attempt < NEW_ATTEMPTS
+                and any(runs[0].key == key for key, _ in self._made.values() if runs)
+            )
             if not runs or again:
                 self._study.tell(trial, state=TrialState.FAIL)
                 continue
@@ -180,7 +212,9 @@ class Study:
         if not free and asked in self._first:
             self._first.remove(asked)
             return None
-        raise SpecError(f"{self.name}: {most} proposals in a row cannot run, the last one because {problem}")
+        raise SpecError(
+            f"{self.name}: {most} proposals in a row cannot run, the last one because {problem}"
+        )
 
     def runs(self, texts: Values, seeds: Sequence[int]) -> list[Run]:
         """Return the runs of a proposal.
@@ -218,12 +252,20 @@ class Study:
             self._study.tell(self._trials[number], state=state)
 
     def importances(self) -> dict[str, float]:
-        """Return the share of each choice in the variance of the value, by fANOVA; empty with too few trials."""
+        """Return the share of each choice in the variance of the value, by fANOVA; empty with too
+        few trials.
+        """
         return importances(self._study)
 
     def _sampler(self, number: int, attempt: int) -> BaseSampler:
-        """Return a sampler whose draws depend on the seed and the trial only, and not on draws before a kill."""
-        seed = int(np.random.SeedSequence([self._search.sampler_seed, number, attempt]).generate_state(1)[0])
+        """Return a sampler whose draws depend on the seed and the trial only, and not on draws
+        before a kill.
+        """
+        seed = int(
+            np.random.SeedSequence([self._search.sampler_seed, number, attempt]).generate_state(1)[
+                0
+            ]
+        )
         if self._search.sampler == "tpe" and attempt < MODELLED:
             return _Model(self._always, seed)
         if self._search.sampler == "cmaes":
@@ -231,7 +273,9 @@ class Study:
         return optuna.samplers.RandomSampler(seed=seed)
 
     def _combinations(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return the parameters of every legal combination of the space, each with the key of its first run."""
+        """Return the parameters of every legal combination of the space, each with the key of its
+        first run.
+        """
         found: list[tuple[str, Mapping[str, Any]]] = []
         for entries in self._space.combinations():
             texts = itertools.chain.from_iterable(entry.texts.items() for entry in entries)
@@ -240,76 +284,117 @@ class Study:
             except SpecError:
                 continue
             pairs = zip(self._space.choices, entries, strict=True)
-            found.append((run.key, {choice.label: entry.label for choice, entry in pairs if len(choice.entries) > 1}))
+            found.append(
+                (
+                    run.key,
+                    {
+                        choice.label: entry.label
+                        for choice, entry in pairs
+                        if len(choice.entries) > 1
+                    },
+                )
+            )
         return found
 
 
 class _Model(optuna.samplers.TPESampler):
-    """TPE on the parameters that all trials have, jointly; it need not look for them in all trials at every proposal."""
+    """TPE on the parameters that all trials have, jointly; it need not look for them in all trials
+    at every proposal.
+    """
 
     def __init__(self, always: dict[str, BaseDistribution], seed: int) -> None:
         super().__init__(seed=seed)
         self._always = always
 
-    def infer_relative_search_space(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> dict[str, BaseDistribution]:
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: optuna.trial.FrozenTrial
+    ) -> dict[str, BaseDistribution]:
         """Return the parameters that all trials have."""
         return self._always
 
 
 def _distributions(space: Space) -> dict[str, BaseDistribution]:
-    """Return the parameters that all trials have: choices between several entries, and ranges of single ones."""
+    """Return the parameters that all trials have: choices between several entries, and ranges of
+    single ones.
+    """
     found: dict[str, BaseDistribution] = {}
     for choice in space.choices:
         if len(choice.entries) > 1:
-            found[choice.label] = optuna.distributions.CategoricalDistribution([entry.label for entry in choice.entries])
+            found[choice.label] = optuna.distributions.CategoricalDistribution(
+                [entry.label for entry in choice.entries]
+            )
             continue
         (entry,) = choice.entries
         for field in entry.texts:
             for name, one in zip(entry.names[field], entry.ranges[field], strict=True):
                 if one.whole:
-                    found[name] = optuna.distributions.IntDistribution(int(one.low), int(one.high), log=one.log)
+                    found[name] = optuna.distributions.IntDistribution(
+                        int(one.low), int(one.high), log=one.log
+                    )
                 else:
-                    found[name] = optuna.distributions.FloatDistribution(one.low, one.high, log=one.log)
+                    found[name] = optuna.distributions.FloatDistribution(
+                        one.low, one.high, log=one.log
+                    )
     return dict(sorted(found.items()))
 
 
 class Median(optuna.pruners.BasePruner):
     """End a trial whose value is worse than the median of the finished trials at the same step.
 
-    Differs from Optuna's median pruner, which compares a trial's best value so far: an attacked run has its lowest accuracy at
-    its beginning, so that it would never be ended.
+    Differs from Optuna's median pruner, which compares a trial's best value so far: an attacked run
+    has its lowest accuracy at its beginning, so that it would never be ended.
     """
 
     def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
         """Return True if the last reported value is worse than the median."""
         step = trial.last_step
         finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        values = [one.intermediate_values[step] for one in finished if step in one.intermediate_values]
-        if step is None or len(values) < STARTUP or math.isnan(value := trial.intermediate_values[step]):
+        values = [
+            one.intermediate_values[step] for one in finished if step in one.intermediate_values
+        ]
+        if (
+            step is None
+            or len(values) < STARTUP
+            or math.isnan(value := trial.intermediate_values[step])
+        ):
             return False
         sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
         return sign * value > float(np.nanmedian(sign * np.array(values)))
 
 
 class Quarter(optuna.pruners.BasePruner):
-    """End a trial unless its value is among the best quarter of all trials at the same step; equal values are not better."""
+    """End a trial unless its value is among the best quarter of all trials at the same step; equal
+    values are not better.
+    """
 
     def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
         """Return True if at least a quarter of the other trials have a value that is as good."""
         step = trial.last_step
         others = (one for one in study.get_trials(deepcopy=False) if one.number != trial.number)
-        values = [one.intermediate_values[step] for one in others if step in one.intermediate_values]
+        values = [
+            one.intermediate_values[step] for one in others if step in one.intermediate_values
+        ]
         if step is None or not values:
             return False
         sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
-        return 4 * sum(sign * value <= sign * trial.intermediate_values[step] for value in values) >= len(values)
+        return 4 * sum(
+            sign * value <= sign * trial.intermediate_values[step] for value in values
+        ) >= len(values)
 
 
 def importances(study: optuna.Study) -> dict[str, float]:
-    """Return the share of each choice in the variance of the value, by fANOVA; empty with too few trials."""
-    finite = [trial for trial in study.trials if trial.state == TrialState.COMPLETE and math.isfinite(trial.value or 0)]
+    """Return the share of each choice in the variance of the value, by fANOVA; empty with too few
+    trials.
+    """
+    finite = [
+        trial
+        for trial in study.trials
+        if trial.state == TrialState.COMPLETE and math.isfinite(trial.value or 0)
+    ]
     if len(finite) < 4 or len({trial.value for trial in finite}) < 2:
         return {}
     known = optuna.create_study(direction=study.direction)
     known.add_trials(finite)
-    return optuna.importance.get_param_importances(known, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0))
+    return optuna.importance.get_param_importances(
+        known, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
+    )

@@ -2,4 +2,6 @@
 
 from dynabro_cli.components.digests import keep_sources
 
-keep_sources()  # before the computing modules are imported, so that a later edit of a file does not count as the code that ran
+# before the computing modules are imported, so that a later edit of a file does not count as the
+# code that ran
+keep_sources()

@@ -1,7 +1,8 @@
-"""State of a run between two rounds as bytes: everything that changes during the run, as data that cannot execute code.
+"""State of a run between two rounds as bytes: everything that changes during the run, as data that
+cannot execute code.
 
-On a CPU a resumed run is bit-identical with an uninterrupted run. Random draws come from counters (``streams.py``), so no
-generators need to be stored; the rest of the state is here.
+On a CPU a resumed run is bit-identical with an uninterrupted run. Random draws come from counters
+(``streams.py``), so no generators need to be stored; the rest of the state is here.
 """
 
 from __future__ import annotations
@@ -52,10 +53,17 @@ class Checkpoint:
     noise_bound: float | None
 
     def encode(self, spec: CompleteSpec, code: str | None = None) -> bytes:
-        """Write the checkpoint of a run of ``spec`` that is computed by the digests ``code``, a value of ``code_digests``."""
+        """Write the checkpoint of a run of ``spec`` that is computed by the digests ``code``, a
+        value of ``code_digests``.
+        """
         content = {field.name: _whole(getattr(self, field.name)) for field in fields(self)}
         state = {field.name: _whole(getattr(self.state, field.name)) for field in fields(State)}
-        content |= {"state": state, "totals": asdict(self.totals), "made_by": _made_by(code), "spec": asdict(spec)}
+        content |= {
+            "state": state,
+            "totals": asdict(self.totals),
+            "made_by": _made_by(code),
+            "spec": asdict(spec),
+        }
         file = io.BytesIO()
         torch.save(content, file)
         return file.getvalue()
@@ -65,38 +73,61 @@ class Checkpoint:
         """Read the bytes that ``encode`` wrote; tensors are on the CPU.
 
         Raises:
-            CheckpointError: The data are not a checkpoint, or belong to another run, other code, other data, or another version
-                of dynabro or torch, whose numbers may differ.
+            CheckpointError: The data are not a checkpoint, or belong to another run, other code,
+                other data, or another version of dynabro or torch, whose numbers may differ.
         """
         try:
-            with warnings.catch_warnings():  # warnings about data that are not a checkpoint, which are refused anyway
+            # warnings about data that are not a checkpoint, which are refused anyway
+            with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                content: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+                content: dict[str, Any] = torch.load(
+                    io.BytesIO(data), map_location="cpu", weights_only=True
+                )
             made_by, of = content.pop("made_by"), content.pop("spec")
             own = _made_by(code)
             if made_by != own:
-                other = [_word(name) for name in {**own, **made_by} if made_by.get(name) != own.get(name)]
-                raise CheckpointError(f"the checkpoint was made with another {' and '.join(dict.fromkeys(other))}")
+                other = [
+                    _word(name) for name in {**own, **made_by} if made_by.get(name) != own.get(name)
+                ]
+                raise CheckpointError(
+                    f"the checkpoint was made with another {' and '.join(dict.fromkeys(other))}"
+                )
             if of != asdict(spec):
                 raise CheckpointError("the checkpoint belongs to another run")
             if content["state"].keys() != {field.name for field in fields(State)}:
                 raise ValueError(content["state"])
             content |= {"state": State(**content["state"]), "totals": Totals(**content["totals"])}
             return cls(**content)
-        except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"the checkpoint cannot be read ({type(error).__name__})") from error
+        except (
+            RuntimeError,
+            pickle.UnpicklingError,
+            EOFError,
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as error:
+            raise CheckpointError(
+                f"the checkpoint cannot be read ({type(error).__name__})"
+            ) from error
 
 
 def _whole(value: Any) -> Any:
-    """Copy tensors: ``torch.save`` would also write the rest of the memory that a tensor is a part of."""
+    """Copy tensors: ``torch.save`` would also write the rest of the memory that a tensor is a part
+    of.
+    """
     if isinstance(value, dict):
         return {name: _whole(item) for name, item in value.items()}
     return value.detach().cpu().clone() if isinstance(value, Tensor) else value
 
 
 def _made_by(code: str | None) -> dict[str, Any]:
-    return {"format": FORMAT, "dynabro": __version__, "torch": str(torch.__version__)} | (parse(code) or {})
+    return {"format": FORMAT, "dynabro": __version__, "torch": str(torch.__version__)} | (
+        parse(code) or {}
+    )
 
 
 def _word(name: str) -> str:
-    return MADE_BY.get(name) or ("version of the data" if name.startswith(DATA) else "code of a component")
+    return MADE_BY.get(name) or (
+        "version of the data" if name.startswith(DATA) else "code of a component"
+    )

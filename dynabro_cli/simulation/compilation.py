@@ -21,27 +21,35 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 COMPILE_WORK = 1e10
-"""Number of values above which compiling saves time on a CPU: it saves some 1.2 ns per value, and costs 12 s the first time."""
+"""Number of values above which compiling saves time on a CPU: it saves some 1.2 ns per value, and
+costs 12 s the first time.
+"""
 
 KERNEL_AGGREGATES = 200
-"""Number of aggregates of a run above which a rule's kernel is compiled: this takes 1 s, and saves 0.3 to 1 ms per aggregate.
-Later runs find the kernel in the cache.
+"""Number of aggregates of a run above which a rule's kernel is compiled: this takes 1 s, and saves
+0.3 to 1 ms per aggregate. Later runs find the kernel in the cache.
 """
 
 SHAPES = 64
-"""Largest number of variants (shapes, numbers of arguments) of a compiled function; torch's default is 8."""
+"""Largest number of variants (shapes, numbers of arguments) of a compiled function; torch's default
+is 8.
+"""
 
 
 class Compiler:
-    """Compiler of hot functions in this run; on a GPU it compiles none, because Triton's kernels do the work.
+    """Compiler of hot functions in this run; on a GPU it compiles none, because Triton's kernels do
+    the work.
 
     Attributes:
         enabled: True if functions are compiled now; False after a failure under ``auto``.
-        on_host: True if the run computes on a CPU, so that the host may look at results between two functions.
-        reason: The same in a few words; on a GPU ``triton``, ``off``, or why Triton's kernels cannot be launched.
+        on_host: True if the run computes on a CPU, so that the host may look at results between two
+            functions.
+        reason: The same in a few words; on a GPU ``triton``, ``off``, or why Triton's kernels
+            cannot be launched.
 
     Args:
-        choice: ``on``, ``off``, or ``auto``: on if the work is large enough and a compiler is available.
+        choice: ``on``, ``off``, or ``auto``: on if the work is large enough and a compiler is
+            available.
         work: Values in all aggregations of the run, m x d each, for ``auto``.
         device: The device of the run.
 
@@ -57,7 +65,11 @@ class Compiler:
             return
         missing = missing_tool() if self.on_host else gpu_kernels.obstacle(device)
         if self._insist and missing:
-            tool = "a C++ compiler, which was not found" if self.on_host else f"Triton, which does not work here ({missing})"
+            tool = (
+                "a C++ compiler, which was not found"
+                if self.on_host
+                else f"Triton, which does not work here ({missing})"
+            )
             raise SpecError(f"compile=on needs {tool}. Try: install it, or --compile off")
         if choice == "auto" and self.on_host and work < COMPILE_WORK:
             missing = "too little work"
@@ -65,13 +77,15 @@ class Compiler:
         self.reason = f"off: {missing}" if missing else "on" if self.on_host else "triton"
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Return a callable that behaves like ``function`` and is compiled at the first call with each shape of its arguments.
+        """Return a callable that behaves like ``function`` and is compiled at the first call with
+        each shape of its arguments.
 
-        All of ``function`` becomes one graph, so it is compiled before any part of it runs. If compiling fails, the arguments
-        are unchanged, and the function runs eagerly from then on.
+        All of ``function`` becomes one graph, so it is compiled before any part of it runs. If
+        compiling fails, the arguments are unchanged, and the function runs eagerly from then on.
 
         Raises:
-            RunError: Raised by the callable if compiling failed under ``on``. The function's own errors pass through unchanged.
+            RunError: Raised by the callable if compiling failed under ``on``. The function's own
+                errors pass through unchanged.
         """
         if not self.enabled:
             return function
@@ -116,10 +130,12 @@ class Compiler:
 
 
 def use_kernels(choice: str, aggregates: float) -> None:
-    """Choose for this process if rules that are not compiled use kernels; results are equal bit for bit.
+    """Choose for this process if rules that are not compiled use kernels; results are equal bit for
+    bit.
 
     Args:
-        choice: ``on``, ``off``, or ``auto``: kernels in the cache are used, others are compiled if the work is large enough.
+        choice: ``on``, ``off``, or ``auto``: kernels in the cache are used, others are compiled if
+            the work is large enough.
         aggregates: Number of aggregates of the run.
     """
     enough = choice == "on" or aggregates >= KERNEL_AGGREGATES
@@ -140,14 +156,20 @@ def _prepare() -> None:
     import torch._dynamo.config
     import torch._inductor.config
 
-    # compiled code has a fixed number of threads; before torch 2.15 the cache ignores the number unless it is set here
+    # compiled code has a fixed number of threads; before torch 2.15 the cache ignores the number
+    # unless it is set here
     torch._inductor.config.cpp.threads = torch.get_num_threads()
-    with contextlib.suppress(ImportError):  # torch's bars make a lock between processes, of which a killed worker leaves a file
+    # torch's bars make a lock between processes, of which a killed worker leaves a file
+    with contextlib.suppress(ImportError):
         from tqdm import tqdm
 
         tqdm.set_lock(threading.RLock())
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
-    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # warns about a CUDA compiler without a GPU
-    warnings.filterwarnings("ignore", message="Dynamo detected a call to a `functools.lru_cache`")  # for pure functions
-    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")  # from torch's modules to each other
-    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores", category=UserWarning)  # --precision decides this
+    # warns about a CUDA compiler without a GPU
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+    # for pure functions
+    warnings.filterwarnings("ignore", message="Dynamo detected a call to a `functools.lru_cache`")
+    # from torch's modules to each other
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
+    # --precision decides this
+    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores", category=UserWarning)

@@ -1,4 +1,6 @@
-"""The simulation: m workers at one x_t, some of them Byzantine, and a server; a generator of events."""
+"""The simulation: m workers at one x_t, some of them Byzantine, and a server; a generator of
+events.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.attacks._api import honest_weights
-from dynabro_cli.events import Checkpointed, Diverged, Evaluated, Event, Finished, Identity, Round, RoundsDone, Totals
+from dynabro_cli.events import (
+    Checkpointed,
+    Diverged,
+    Evaluated,
+    Event,
+    Finished,
+    Identity,
+    Round,
+    RoundsDone,
+    Totals,
+)
 from dynabro_cli.experiment.complete import CompleteSpec, parse_drops
 from dynabro_cli.gradients.generators import generators_kept, seed_generators
 from dynabro_cli.methods._api import GatheringMethod, Plan, senders
@@ -22,13 +34,21 @@ from dynabro_cli.simulation.round.gathering import gather
 from dynabro_cli.simulation.round.identities import Identities, identify
 from dynabro_cli.simulation.round.parts import Parts, State
 from dynabro_cli.simulation.round.prefixes import Prefixes
-from dynabro_cli.simulation.round.records import Record, changes_of, point, read, round_event, totals_after
+from dynabro_cli.simulation.round.records import (
+    Record,
+    changes_of,
+    point,
+    read,
+    round_event,
+    totals_after,
+)
 from dynabro_cli.simulation.round.server import Sent, make_server
 from dynabro_cli.vectors.lengths import length
 
 FLUSH_ROUNDS = 16
-"""Number of rounds from one read of the device to the next; a read checks for NaN and Inf. The grid is fixed, because the last
-round of a diverging run depends on it. ``COMMIT_SECONDS`` of the recorder, not this number, decides when rows are stored.
+"""Number of rounds from one read of the device to the next; a read checks for NaN and Inf. The grid
+is fixed, because the last round of a diverging run depends on it. ``COMMIT_SECONDS`` of the
+recorder, not this number, decides when rows are stored.
 """
 
 
@@ -37,7 +57,8 @@ class Direction(NamedTuple):
 
     Attributes:
         vector: g_t, [d].
-        accepted: True if the fail-safe filter accepted the correction; None without a correction to judge.
+        accepted: True if the fail-safe filter accepted the correction; None without a correction to
+            judge.
         error: The distance of the last aggregate from the mean of its honest messages.
         acceptance: The acceptance ratio, if it is measured in this round.
     """
@@ -49,21 +70,27 @@ class Direction(NamedTuple):
 
 
 class Step:
-    """The server's update, x_{t+1} = x_t - eta_t (g_t + wd x_t): the learning-rate rule and weight decay of a run.
+    """The server's update, x_{t+1} = x_t - eta_t (g_t + wd x_t): the learning-rate rule and weight
+    decay of a run.
 
-    ``fixed`` uses eta, times the factor of every drop whose fraction of the budget is reached before the round.
-    ``adagrad-norm`` uses eta_t = eta_0/sqrt(sum_{s <= t} |g_s|^2) (equation 5 of the paper); ``squares`` is the sum.
+    ``fixed`` uses eta, times the factor of every drop whose fraction of the budget is reached
+    before the round. ``adagrad-norm`` uses eta_t = eta_0/sqrt(sum_{s <= t} |g_s|^2) (equation 5 of
+    the paper); ``squares`` is the sum.
     """
 
     def __init__(self, spec: CompleteSpec, x: Tensor) -> None:
         self._rate = spec.learning_rate
         self._decay = spec.weight_decay
-        self._drops = [(fraction * spec.budget, factor) for fraction, factor in parse_drops(spec.lr_drop)]
+        self._drops = [
+            (fraction * spec.budget, factor) for fraction, factor in parse_drops(spec.lr_drop)
+        ]
         self._adaptive = spec.lr_rule == "adagrad-norm"
         self.squares = x.new_zeros((), dtype=torch.float64)
 
     def update(self, x: Tensor, direction: Tensor, spent: int) -> Tensor | float:
-        """Move ``x`` in place along ``direction``, after ``spent`` computations; return the learning rate used."""
+        """Move ``x`` in place along ``direction``, after ``spent`` computations; return the
+        learning rate used.
+        """
         rate: Tensor | float = self._rate
         for start, factor in self._drops:
             if spent >= start - 1e-9:
@@ -89,8 +116,11 @@ class Simulation:
         self._parts, self._state = parts, state
         self._step = Step(parts.spec, parts.problem.x)
         self._records: list[Record] = []
-        self._totals = Totals(0, state.spent, 0, 0, None if parts.problem.squared_gradient() is None else 0.0)
-        # The losses stay on the device until an evaluation: reading a loss would make the host wait for the round.
+        self._totals = Totals(
+            0, state.spent, 0, 0, None if parts.problem.squared_gradient() is None else 0.0
+        )
+        # The losses stay on the device until an evaluation: reading a loss would make the host wait
+        # for the round.
         self._loss = parts.problem.x.new_zeros(())
         self._loss_count = self._loss.clone()
         self._server = make_server(parts)
@@ -125,12 +155,15 @@ class Simulation:
             if due or not finite:
                 evaluation = self._evaluate()
                 yield evaluation
-            # A resumed run does not see the rounds before its checkpoint again. So there is no checkpoint after a round that
-            # is not finite, because only its flush would report it, and rounds before a checkpoint are flushed with its totals.
+            # A resumed run does not see the rounds before its checkpoint again. So there is no
+            # checkpoint after a round that is not finite, because only its flush would report it,
+            # and rounds before a checkpoint are flushed with its totals.
             if finite and state.spent < budget and wanted() and self._finite_so_far():
                 if self._records:
                     yield self._flush()
-                yield Checkpointed(self._totals, self._checkpoint().encode(self._parts.spec, self._parts.code))
+                yield Checkpointed(
+                    self._totals, self._checkpoint().encode(self._parts.spec, self._parts.code)
+                )
         final = evaluation.test_accuracy, evaluation.test_loss, evaluation.gap
         if finite and bool(self._parts.problem.x.isfinite().all()):
             yield Finished(*final, self._totals)
@@ -144,20 +177,35 @@ class Simulation:
         known = state.mask
         who = identify(parts, state, plan.prefixes[-1], plan.level)
         changes = changes_of(known, who.drawn) if parts.switching.kept else ()
-        made = self._gathered(parts.method, plan, who) if isinstance(parts.method, GatheringMethod) else self._sent(plan, who)
+        made = (
+            self._gathered(parts.method, plan, who)
+            if isinstance(parts.method, GatheringMethod)
+            else self._sent(plan, who)
+        )
         if parts.attack.follow is not None:
             state.attack = parts.attack.follow(made.vector, state.attack)
         self._observe(who)
         square = parts.problem.squared_gradient()
         rate = self._step.update(x, made.vector, state.spent)
         parts.problem.project()
-        # From here on the state belongs to the next round: the calls below learn for it, and a checkpoint resumes there.
+        # From here on the state belongs to the next round: the calls below learn for it, and a
+        # checkpoint resumes there.
         state.round += 1
         state.spent += plan.prefixes[-1]
         acceptance = self._follow(made.acceptance)
         norm = length(made.vector)
         return Record(
-            state.round - 1, state.spent, plan, who, rate, norm, made.error, made.accepted, acceptance, square, changes
+            state.round - 1,
+            state.spent,
+            plan,
+            who,
+            rate,
+            norm,
+            made.error,
+            made.accepted,
+            acceptance,
+            square,
+            changes,
         )
 
     def _sent(self, plan: Plan, who: Identities) -> Direction:
@@ -174,12 +222,16 @@ class Simulation:
             question = self._prefixes.question(place, plan, who, state)
             if prefix == plan.prefixes[-1] and self._probe.wanted(state.round, who):
                 acceptance, sent = self._probe(question, state)
-            answer = self._server.answer(question, state.attack, state.method, state.aggregator, sent)
-            # Each prefix is a message: momentum and stateful rules advance with every prefix, the attack once a round.
+            answer = self._server.answer(
+                question, state.attack, state.method, state.aggregator, sent
+            )
+            # Each prefix is a message: momentum and stateful rules advance with every prefix, the
+            # attack once a round.
             state.method, state.aggregator = answer.method, answer.aggregator
             aggregates.append(answer.aggregate)
             spread = spread if answer.spread is None else answer.spread
-        if not self._prefixes.attacked(who):  # else each computation has already advanced the attack
+        # else each computation has already advanced the attack
+        if not self._prefixes.attacked(who):
             advance(parts, state, question, answer.attack)
         vector, accepted = senders(parts.method).direction(aggregates, plan, spread)
         return Direction(vector, accepted, answer.error, acceptance)
@@ -197,7 +249,9 @@ class Simulation:
         return Direction(answer.aggregate, None, answer.error, acceptance)
 
     def _follow(self, acceptance: Tensor | None) -> Tensor | float | None:
-        """Pass the acceptance ratio to a strategy that reacts to it by choosing the next Byzantine workers."""
+        """Pass the acceptance ratio to a strategy that reacts to it by choosing the next Byzantine
+        workers.
+        """
         follow = self._parts.switching.follow
         if follow is None:
             return acceptance
@@ -206,26 +260,42 @@ class Simulation:
         return known
 
     def _observe(self, who: Identities) -> None:
-        """Average losses and batch statistics over the honest workers; the server keeps running statistics."""
+        """Average losses and batch statistics over the honest workers; the server keeps running
+        statistics.
+        """
         observed = self._parts.problem.observed()
         if observed is None:
             return
         weights, _ = honest_weights(who.unseen, observed.counts)
         count = weights @ observed.counts
-        if who.any_honest or self._parts.attack.labels is None:  # else the losses belong to wrong labels
+        # else the losses belong to wrong labels
+        if who.any_honest or self._parts.attack.labels is None:
             self._loss += weights @ observed.losses
             self._loss_count += count
         if observed.statistics.numel():
-            self._parts.problem.buffers.lerp_(weights @ observed.statistics / count, STATISTICS_MOMENTUM)
+            self._parts.problem.buffers.lerp_(
+                weights @ observed.statistics / count, STATISTICS_MOMENTUM
+            )
 
     def _flush(self) -> RoundsDone:
-        """Read the rounds since the last flush from the device, up to the first round that is not finite."""
+        """Read the rounds since the last flush from the device, up to the first round that is not
+        finite.
+        """
         records, self._records = self._records, []
-        names = ("gradient_norm", "aggregation_error", "learning_rate", "accepted", "acceptance", "squared_gradient")
+        names = (
+            "gradient_norm",
+            "aggregation_error",
+            "learning_rate",
+            "accepted",
+            "acceptance",
+            "squared_gradient",
+        )
         columns = (read([getattr(record, name) for record in records]) for name in names)
         rounds: list[Round] = []
         changes: list[Identity] = []
-        for record, norm, error, rate, verdict, acceptance, square in zip(records, *columns, strict=True):
+        for record, norm, error, rate, verdict, acceptance, square in zip(
+            records, *columns, strict=True
+        ):
             norm = math.nan if norm is None else norm
             accepted = None if verdict is None else bool(verdict)
             rounds.append(round_event(record, norm, error, rate or 0.0, accepted, acceptance))
@@ -236,8 +306,13 @@ class Simulation:
         return RoundsDone(tuple(rounds), self._totals, tuple(changes))
 
     def _finite_so_far(self) -> bool:
-        """Return True if all rounds since the last flush are finite; if not, the next flush finds the first that is not."""
-        return all(math.isfinite(norm or 0.0) for norm in read([record.gradient_norm for record in self._records]))
+        """Return True if all rounds since the last flush are finite; if not, the next flush finds
+        the first that is not.
+        """
+        return all(
+            math.isfinite(norm or 0.0)
+            for norm in read([record.gradient_norm for record in self._records])
+        )
 
     def _checkpoint(self) -> Checkpoint:
         problem = self._parts.problem
@@ -265,7 +340,8 @@ class Simulation:
         """Resume from a checkpoint of the same run."""
         problem, device = self._parts.problem, self._parts.problem.x.device
         self._state, self._totals = checkpoint.state, checkpoint.totals
-        for name in ("method", "aggregator", "attack"):  # identities are drawn on the CPU, so their states stay there
+        # identities are drawn on the CPU, so their states stay there
+        for name in ("method", "aggregator", "attack"):
             own = getattr(self._state, name)
             setattr(self._state, name, {key: tensor.to(device) for key, tensor in own.items()})
         problem.x.copy_(checkpoint.x)

@@ -1,8 +1,10 @@
-"""Estimate the memory of a run at its peak from its spec, and compare it with the free memory, before anything is allocated.
+"""Estimate the memory of a run at its peak from its spec, and compare it with the free memory,
+before anything is allocated.
 
-The estimate is the sum of the data set, some copies of the messages [m, d] and of the model [d], and activations. It agrees
-with measurements within a factor of about two. It does not include tables of pairs of thousands of workers, activations of a
-model that cannot be traced, or missing images.
+The estimate is the sum of the data set, some copies of the messages [m, d] and of the model [d],
+and activations. It agrees with measurements within a factor of about two. It does not include
+tables of pairs of thousands of workers, activations of a model that cannot be traced, or missing
+images.
 """
 
 from __future__ import annotations
@@ -29,16 +31,21 @@ from dynabro_cli.tasks._api import ImageShape, Task
 PROCESS = 400e6
 """Memory of a process with torch before a run, without pages of libraries that processes share."""
 GPU_PROCESS, GPU_CONTEXT = 1.5e9, 600e6
-"""Additional memory of a process that uses a GPU, on the machine and on the GPU, before any tensor."""
+"""Additional memory of a process that uses a GPU, on the machine and on the GPU, before any
+tensor.
+"""
 COMPILING = 600e6
 DATA_COPIES = 3
 """Number of copies of a data set in memory while it is read, cut and put in order."""
 MATRICES = 13
-"""Copies of the messages [m, d]: gradients, their sums, the workers' memory, attacked vectors, intermediates of attack and
-rule, and copies of the probe. A simple method and rule need half of them.
+"""Copies of the messages [m, d]: gradients, their sums, the workers' memory, attacked vectors,
+intermediates of attack and rule, and copies of the probe. A simple method and rule need half of
+them.
 """
 VECTORS = 16
-"""Copies of the model [d]: initial model, parameters, gradients, aggregates, directions, and checkpoints."""
+"""Copies of the model [d]: initial model, parameters, gradients, aggregates, directions, and
+checkpoints.
+"""
 TICK = 2500
 """Bytes of a clock tick within a round, besides the masks of the workers."""
 DRAWS = 16
@@ -52,7 +59,8 @@ class Need(NamedTuple):
         device: Memory of the GPU; 0 without one.
         largest: The name of the largest part.
         advice: Options that reduce it.
-        spare: The part that can shrink: passes of several workers at a time become smaller if the free memory requires it.
+        spare: The part that can shrink: passes of several workers at a time become smaller if the
+            free memory requires it.
     """
 
     host: float
@@ -62,10 +70,14 @@ class Need(NamedTuple):
     spare: float = 0
 
     def within(self, free: float) -> Need:
-        """Return the need if ``free`` bytes are free: passes use at most a share of a CPU's, and on a GPU what is left."""
+        """Return the need if ``free`` bytes are free: passes use at most a share of a CPU's, and on
+        a GPU what is left.
+        """
         if self.device:
             return self._replace(device=self.device - min(self.spare, max(0.0, self.device - free)))
-        return self._replace(host=self.host - max(0.0, self.spare - BACKWARD * PASS_SHARE * max(0.0, free)))
+        return self._replace(
+            host=self.host - max(0.0, self.spare - BACKWARD * PASS_SHARE * max(0.0, free))
+        )
 
 
 TRIED = 20_000_000
@@ -73,7 +85,9 @@ TRIED = 20_000_000
 
 
 class ModelSize(NamedTuple):
-    """Numbers of a model's parameters and running statistics, and the bytes of activations of a sample."""
+    """Numbers of a model's parameters and running statistics, and the bytes of activations of a
+    sample.
+    """
 
     parameters: int
     statistics: int
@@ -84,7 +98,8 @@ class ModelSize(NamedTuple):
 def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
     """Measure a model without memory for its tensors.
 
-    Activations count as 0 if they cannot be measured in this way, for example if the model's layers look at values.
+    Activations count as 0 if they cannot be measured in this way, for example if the model's layers
+    look at values.
 
     Raises:
         SpecError: The model does not exist for images of this shape, or has no parameter to train.
@@ -92,21 +107,31 @@ def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
     with torch.device("meta"):
         network = model.build(shape)
         parameters = sum(tensor.numel() for tensor in network.parameters() if tensor.requires_grad)
-        statistics = sum(tensor.numel() for tensor in network.buffers() if tensor.is_floating_point())
+        statistics = sum(
+            tensor.numel() for tensor in network.buffers() if tensor.is_floating_point()
+        )
     if not parameters:
-        raise SpecError(f"model {model.text!r} has no parameter to train. Try: requires_grad_(True) for some of its layers")
+        raise SpecError(
+            f"model {model.text!r} has no parameter to train. Try: requires_grad_(True) for "
+            "some of its layers"
+        )
     activations = 0.0
-    small = parameters <= TRIED  # then a pass on the CPU is faster than loading torch's fake tensors
+    # then a pass on the CPU is faster than loading torch's fake tensors
+    small = parameters <= TRIED
     with torch.device("cpu" if small else "meta"), torch.random.fork_rng(devices=[]):
-        network = model.build(shape) if small else network  # ``to_empty`` of a meta tensor would load sympy
-        with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):  # the model may read values
+        # ``to_empty`` of a meta tensor would load sympy
+        network = model.build(shape) if small else network
+        # the model may read values
+        with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):
             fewer, more = (_saved(network, shape, samples) for samples in (2, 4))
             activations = (more - fewer) / 2
     return ModelSize(parameters, statistics, activations)
 
 
 def _saved(network: torch.nn.Module, shape: ImageShape, samples: int) -> int:
-    """Return the bytes that the backward pass of ``samples`` samples would read from the forward pass."""
+    """Return the bytes that the backward pass of ``samples`` samples would read from the forward
+    pass.
+    """
     kept = 0
 
     def count(tensor: torch.Tensor) -> torch.Tensor:
@@ -114,8 +139,12 @@ def _saved(network: torch.nn.Module, shape: ImageShape, samples: int) -> int:
         kept += tensor.numel() * tensor.element_size()
         return tensor
 
-    images = torch.zeros(samples, shape.channels, shape.height, shape.width)  # also legal as characters
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+    # also legal as characters
+    images = torch.zeros(samples, shape.channels, shape.height, shape.width)
+    with (
+        torch.enable_grad(),
+        torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor),
+    ):
         network.train()(images)
     return kept
 
@@ -135,7 +164,12 @@ def need_of(run: Run, *, gpu: bool = False, compiles: bool = True) -> Need:
     gpu = gpu and task.trains_model
     parts, spare = _tensors(run, task, method, gpu)
     tables, data = _tables(run, task, method), _data(task)
-    host = PROCESS + DATA_COPIES * data + (COMPILING if compiles and run.model is not None else 0) + sum(tables.values())
+    host = (
+        PROCESS
+        + DATA_COPIES * data
+        + (COMPILING if compiles and run.model is not None else 0)
+        + sum(tables.values())
+    )
     tensors = sum(parts.values())
     parts |= tables | {"data": DATA_COPIES * data}
     largest = max(parts, key=lambda name: parts[name])
@@ -147,9 +181,15 @@ def need_of(run: Run, *, gpu: bool = False, compiles: bool = True) -> Need:
 ADVICE = {
     "messages": ("the messages [m, d]", "fewer --workers, or a smaller --model"),
     "model": ("the model", "a smaller --model"),
-    "samples": ("the mini-batches and their activations", "a smaller --batch-size, or fewer --workers"),
+    "samples": (
+        "the mini-batches and their activations",
+        "a smaller --batch-size, or fewer --workers",
+    ),
     "workers": ("tables of the workers", "fewer --workers"),
-    "ticks": ("who is Byzantine at each computation of the longest round", "--clock round, or a smaller jmax"),
+    "ticks": (
+        "who is Byzantine at each computation of the longest round",
+        "--clock round, or a smaller jmax",
+    ),
     "data": ("the data set", "another --task"),
 }
 """Parts of a run's memory, and the options that reduce them."""
@@ -188,12 +228,20 @@ def _tensors(run: Run, task: Task, method: Method, gpu: bool) -> tuple[dict[str,
         return {"samples": 0.0}, spare
     else:
         size, pixels = model_size(run.model, task.shape), _pixels(task.shape)
-        width, d, all_samples = 4, size.parameters + size.statistics, _most_computations(method) * senders * batch
+        width, d, all_samples = (
+            4,
+            size.parameters + size.statistics,
+            _most_computations(method) * senders * batch,
+        )
         if gpu:
             most = min(GPU_PASS_VALUES // pixels, int(GPU_PASS_BYTES / max(size.activations, 1)))
-            together, evaluated = max(batch, min(all_samples, most)), min(task.test_size or most, most)
+            together, evaluated = (
+                max(batch, min(all_samples, most)),
+                min(task.test_size or most, most),
+            )
             captured = together if senders * batch * pixels <= GRAPH_VALUES else 0
-            graphs = BACKWARD * min(captured, GRAPH_VALUES // pixels) * size.activations  # memory beside the passes
+            # memory beside the passes
+            graphs = BACKWARD * min(captured, GRAPH_VALUES // pixels) * size.activations
         else:
             together = max(batch, min(senders * batch, PASS_VALUES // pixels))
             together = max(together, min(all_samples, int(TOGETHER / max(size.activations, 1))))
@@ -220,8 +268,12 @@ def _tables(run: Run, task: Task, method: Method) -> dict[str, float]:
 
 def _most_computations(method: Method) -> int:
     """Return the largest number of gradient computations in a round, from some draws of rounds."""
-    plans = [method.plan(np.random.default_rng(seed)) for seed in range(DRAWS)] + ([method.first] if method.first else [])
-    return max([2**method.jmax if method.jmax is not None else 1, *(plan.prefixes[-1] for plan in plans)])
+    plans = [method.plan(np.random.default_rng(seed)) for seed in range(DRAWS)] + (
+        [method.first] if method.first else []
+    )
+    return max(
+        [2**method.jmax if method.jmax is not None else 1, *(plan.prefixes[-1] for plan in plans)]
+    )
 
 
 def check_room(run: Run, device: torch.device, *, compiles: bool, host: bool = True) -> None:

@@ -9,18 +9,22 @@ from dynabro_cli.lazy import torch
 
 
 def check(precision: str, device: str) -> None:
-    """Raise SpecError if a device, such as ``cpu`` or ``cuda:0``, cannot compute in ``precision``."""
+    """Raise SpecError if a device, such as ``cpu`` or ``cuda:0``, cannot compute in
+    ``precision``.
+    """
     if precision == "tf32" and not device.startswith("cuda"):
         raise SpecError(
-            f"precision=tf32 is not legal on device {device}: only CUDA GPUs have TensorFloat-32. Try: --precision fp32 or bf16"
+            f"precision=tf32 is not legal on device {device}: only CUDA GPUs have "
+            "TensorFloat-32. Try: --precision fp32 or bf16"
         )
 
 
 def apply(precision: str, device: torch.device) -> torch.dtype:
     """Set torch's switches for the whole process, and return the dtype to compute in.
 
-    ``fp32`` and ``bf16`` use true single precision; with torch's default, cuDNN would convolve in TensorFloat-32. ``tf32``
-    rounds the factors of matrix products and convolutions to 10 bits of mantissa.
+    ``fp32`` and ``bf16`` use true single precision; with torch's default, cuDNN would convolve in
+    TensorFloat-32. ``tf32`` rounds the factors of matrix products and convolutions to 10 bits of
+    mantissa.
 
     Args:
         precision: ``fp32``, ``tf32`` or ``bf16``.
@@ -31,11 +35,17 @@ def apply(precision: str, device: torch.device) -> torch.dtype:
     """
     check(precision, str(device))
     tf32 = precision == "tf32"
-    # torch has an older and a newer set of switches. Reading the older set raises if the two disagree, so both are set.
-    # The older set comes first because it writes the newer one; the newer alone would leave convolutions to a wider default.
+    # torch has an older and a newer set of switches. Reading the older set raises if the two
+    # disagree, so both are set. The older set comes first because it writes the newer one; the
+    # newer alone would leave convolutions to a wider default.
     backends: Any = torch.backends
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     backends.cudnn.allow_tf32 = tf32
-    for operation in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn, backends.mkldnn.conv):
+    for operation in (
+        backends.cuda.matmul,
+        backends.cudnn.conv,
+        backends.cudnn.rnn,
+        backends.mkldnn.conv,
+    ):
         operation.fp32_precision = "tf32" if tf32 else "ieee"
     return torch.bfloat16 if precision == "bf16" else torch.float32

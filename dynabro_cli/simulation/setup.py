@@ -49,7 +49,8 @@ from dynabro_cli.tasks._api import Images, Objective
 PLANNED_ROUNDS = 1000
 ONE_THREAD_VALUES = 1 << 18
 """Largest m x d of a run that uses one thread if no number is given."""
-_threads_before: int | None = None  # the process's number of threads while a small run has replaced it
+# the process's number of threads while a small run has replaced it
+_threads_before: int | None = None
 
 Load = Callable[[Component[Any], Path], Images | Objective]
 
@@ -65,23 +66,29 @@ def simulate(
     progress: Callable[[events.Event], object] | None = None,
     weights: events.SaveAt = "never",
 ) -> Iterator[events.Event]:
-    """Run one spec and yield its events: ``Started``, then rounds and evaluations, then ``Finished`` or ``Diverged``.
+    """Run one spec and yield its events: ``Started``, then rounds and evaluations, then
+    ``Finished`` or ``Diverged``.
 
     Args:
         spec: The run.
-        data_dir: The folder of data sets; by default ``DYNABRO_DATA``, or a folder in the platform's cache.
-        device: ``auto`` (a GPU if there is one and the model is not small), ``cpu``, ``cuda`` or ``cuda:N``. A task without
-            a model computes on the CPU.
-        threads: CPU threads to compute with, for the whole process; by default torch's own number, or one for a small model.
-        compile: Compile kernels: ``on``, ``off``, or ``auto``. This changes the numbers only by rounding.
+        data_dir: The folder of data sets; by default ``DYNABRO_DATA``, or a folder in the
+            platform's cache.
+        device: ``auto`` (a GPU if there is one and the model is not small), ``cpu``, ``cuda`` or
+            ``cuda:N``. A task without a model computes on the CPU.
+        threads: CPU threads to compute with, for the whole process; by default torch's own number,
+            or one for a small model.
+        compile: Compile kernels: ``on``, ``off``, or ``auto``. This changes the numbers only by
+            rounding.
         force: True to start even if the estimated memory exceeds the free memory.
         progress: Called with each event before it is yielded, for example to move a bar.
-        weights: When to yield the model's weights: ``never``, at the ``end``, or after all ``evaluations``.
+        weights: When to yield the model's weights: ``never``, at the ``end``, or after all
+            ``evaluations``.
 
     The spec's ``precision`` also sets torch's switches for the whole process.
 
     Raises:
-        SpecError: The spec, the device, or another argument is not legal, or the run needs more memory than is free.
+        SpecError: The spec, the device, or another argument is not legal, or the run needs more
+            memory than is free.
         NotFoundError: The data are missing.
 
     Example:
@@ -89,15 +96,19 @@ def simulate(
         >>> spec = RunSpec(task="quadratic", method="sgd", attack="shift:lambda=1", aggregator="cwmed", budget=20)
         >>> type(list(simulate(spec))[-1]).__name__
         'Finished'
-    """
+    """  # noqa: E501
     run = resolve(spec, data_directory(data_dir))
     if not force:
         check_room(run, device_of(run, device), compiles=compile != "off")
-    stream = simulate_run(run, data_dir=data_dir, device=device, threads=threads, compile=compile, weights=weights)
+    stream = simulate_run(
+        run, data_dir=data_dir, device=device, threads=threads, compile=compile, weights=weights
+    )
     return stream if progress is None else _told(stream, progress)
 
 
-def _told(stream: Iterator[events.Event], progress: Callable[[events.Event], object]) -> Iterator[events.Event]:
+def _told(
+    stream: Iterator[events.Event], progress: Callable[[events.Event], object]
+) -> Iterator[events.Event]:
     for event in stream:
         progress(event)
         yield event
@@ -124,22 +135,28 @@ def simulate_run(
         device: See ``simulate``.
         threads: See ``simulate``.
         compile: See ``simulate``.
-        load: Loads the data of a task, and may keep them for the next run; None to read them for this run.
-        resume: The data of a ``Checkpointed`` of the same run, to resume from. If it is unusable (damaged, or made by other
-            code, from other data, or by another version of dynabro or torch), the run starts over.
+        load: Loads the data of a task, and may keep them for the next run; None to read them for
+            this run.
+        resume: The data of a ``Checkpointed`` of the same run, to resume from. If it is unusable
+            (damaged, or made by other code, from other data, or by another version of dynabro or
+            torch), the run starts over.
         wanted: Called after every round; if it returns True, ``Checkpointed`` is also yielded.
         weights: See ``simulate``.
-        most_threads: True if ``threads`` is an upper limit; a small model then uses one thread, as it does if ``threads`` is
-            None.
+        most_threads: True if ``threads`` is an upper limit; a small model then uses one thread, as
+            it does if ``threads`` is None.
     """
     check_choice(compile)
     if weights not in get_args(events.SaveAt):
-        raise SpecError(f"weights={weights!r} is not legal; legal: {', '.join(get_args(events.SaveAt))}")
+        raise SpecError(
+            f"weights={weights!r} is not legal; legal: {', '.join(get_args(events.SaveAt))}"
+        )
     run = run.with_data(data_directory(data_dir))
     where = device_of(run, device)
     precision.check(run.spec.precision, str(where))
     keep_pages()
-    _set_threads(threads, one=where.type == "cpu" and (threads is None or most_threads) and _is_small(run))
+    _set_threads(
+        threads, one=where.type == "cpu" and (threads is None or most_threads) and _is_small(run)
+    )
     if where.type == "cuda":
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -148,7 +165,9 @@ def simulate_run(
 
 
 def _is_small(run: Run) -> bool:
-    """Return True if the run's tensors are small: threads that share them wait longer than they compute."""
+    """Return True if the run's tensors are small: threads that share them wait longer than they
+    compute.
+    """
     shape, dimension = run.parts.task.shape, run.parts.task.dimension
     if run.model is not None and shape is not None:
         dimension = model_size(run.model, shape).parameters
@@ -156,15 +175,20 @@ def _is_small(run: Run) -> bool:
 
 
 def _set_threads(threads: int | None, *, one: bool) -> None:
-    """Set torch's number of threads; None without ``one`` restores the number from before small runs."""
+    """Set torch's number of threads; None without ``one`` restores the number from before small
+    runs.
+    """
     global _threads_before
     now = torch.get_num_threads()
-    before = _threads_before if _threads_before and now == 1 else now  # the caller may have set another number since
+    # the caller may have set another number since
+    before = _threads_before if _threads_before and now == 1 else now
     _threads_before = before if one else None
     torch.set_num_threads(1 if one else threads or before)
 
 
-def _usable(data: bytes | None, spec: CompleteSpec, code: str | None) -> tuple[Checkpoint | None, str | None]:
+def _usable(
+    data: bytes | None, spec: CompleteSpec, code: str | None
+) -> tuple[Checkpoint | None, str | None]:
     """Return the checkpoint, or None and the reason why it is not used."""
     try:
         return (None if data is None else Checkpoint.decode(data, spec, code)), None
@@ -181,7 +205,9 @@ def _guarded(
     wanted: Callable[[], bool],
     weights: events.SaveAt,
 ) -> Iterator[events.Event]:
-    """Run on the run's GPU and without autograd (on only for gradients); both settings end before each ``yield``."""
+    """Run on the run's GPU and without autograd (on only for gradients); both settings end before
+    each ``yield``.
+    """
     with torch.no_grad(), current(device):
         simulation, started = _prepare(run, device, compile, load, resume)
         before = simulation.how
@@ -201,7 +227,11 @@ def _guarded(
             if weights != "never" and last is not None:
                 yield weights_of(run, simulation.weights(), last, final=True)
         yield event
-        if weights == "evaluations" and isinstance(event, events.Evaluated) and event.budget < run.spec.budget:
+        if (
+            weights == "evaluations"
+            and isinstance(event, events.Evaluated)
+            and event.budget < run.spec.budget
+        ):
             yield weights_of(run, simulation.weights(), event, final=False)
 
 
@@ -216,7 +246,11 @@ def _prepare(
     senders = chain_setting(spec).workers
     streams = Streams(spec.seed)
     dtype = precision.apply(spec.precision, device)
-    data = read(run.task, run.data_dir, run.parts.task) if load is None else load(run.task, run.data_dir)
+    data = (
+        read(run.task, run.data_dir, run.parts.task)
+        if load is None
+        else load(run.task, run.data_dir)
+    )
     with noting() as files:
         problem, counts = _problem(run, data, device, streams, dtype, compile)
     content: dict[str, str | None] = {spec.task: data.digest} if isinstance(data, Images) else {}
@@ -236,13 +270,19 @@ def _prepare(
     state = State()
     if method.wants_noise:
         known = checkpoint.noise_bound if checkpoint is not None else None
-        method, aggregator = run.assemble(measure_noise(problem, switching) if known is None else known)
+        method, aggregator = run.assemble(
+            measure_noise(problem, switching) if known is None else known
+        )
         state.spent = NOISE_COMPUTATIONS
     who = _answering(spec) if senders < spec.workers else None
     cohort = run.cohort_rule(method)
-    parts = Parts(spec, problem, method, aggregator, attack, switching, streams, compiler, cohort, who, code)
+    parts = Parts(
+        spec, problem, method, aggregator, attack, switching, streams, compiler, cohort, who, code
+    )
     simulation = Simulation(parts, state)
-    record = _record(run, device, method.noise_bound, problem, simulation.how) | {"code_digests": code}
+    record = _record(run, device, method.noise_bound, problem, simulation.how) | {
+        "code_digests": code
+    }
     if checkpoint is not None:
         simulation.restore(checkpoint)
     how, notes = simulation.how, tuple[str, ...](getattr(data, "notes", ()))
@@ -254,7 +294,9 @@ def _prepare(
 
 def _answering(spec: CompleteSpec) -> Callable[[int], torch.Tensor]:
     """Return the workers that answer in each round."""
-    return lambda round_: torch.from_numpy(answering(spec.seed, spec.participation, spec.workers, round_))
+    return lambda round_: torch.from_numpy(
+        answering(spec.seed, spec.participation, spec.workers, round_)
+    )
 
 
 def _planned(method: Method, streams: Streams, budget: int) -> float:
@@ -285,7 +327,8 @@ def _problem(
     data, server = for_server(data, server_samples(spec.data), streams)
     if batch_size > len(data.train_labels):
         raise SpecError(
-            f"batch_size={batch_size} is larger than the {len(data.train_labels)} training samples of {spec.task!r}. "
+            f"batch_size={batch_size} is larger than the {len(data.train_labels)} training "
+            f"samples of {spec.task!r}. "
             "Try: a smaller --batch-size"
         )
     if run.model is None:
@@ -294,28 +337,46 @@ def _problem(
     with generators_kept(torch.device("cpu")):
         seed_generators(streams.integer("init", 0))
         model = run.model.build(data.shape)
-    where = model.to(device), workers, batch_size, streams, device, dtype, shares, validation, server
+    where = (
+        model.to(device),
+        workers,
+        batch_size,
+        streams,
+        device,
+        dtype,
+        shares,
+        validation,
+        server,
+    )
     compare = not run.model.entry.shipped  # the tests compare the shipped models
     problem = ImageProblem(data, *where, compile=compile, budget=spec.budget, compare=compare)
     return problem, () if shares is None else shares.counts
 
 
 def _record(
-    run: Run, device: torch.device, noise_bound: float | None, problem: Problem, how: dict[str, object]
+    run: Run,
+    device: torch.device,
+    noise_bound: float | None,
+    problem: Problem,
+    how: dict[str, object],
 ) -> dict[str, object]:
     """Return the columns of the run's row in the database that are known from the start."""
     return dataclasses.asdict(run.spec) | {
         "spec": canonical_json(run.mapping),
         "dimension": problem.x.numel(),
         "noise_bound": noise_bound,
-        "device": str(device) if device.type == "cpu" else f"{device} {torch.cuda.get_device_name(device)}",
+        "device": str(device)
+        if device.type == "cpu"
+        else f"{device} {torch.cuda.get_device_name(device)}",
         "host": platform.node(),
         "versions": canonical_json(versions() | how),
     }
 
 
 def versions() -> dict[str, object]:
-    """Return the versions of the programs behind the numbers, the number of threads, and the plugins if any are loaded."""
+    """Return the versions of the programs behind the numbers, the number of threads, and the
+    plugins if any are loaded.
+    """
     named = [plugin.name for plugin in plugins.loaded()]
     return ({"plugins": named} if named else {}) | {
         "dynabro": __version__,

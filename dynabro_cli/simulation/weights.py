@@ -1,4 +1,6 @@
-"""A model as a safetensors file: tensors by name, and text about the run; readers execute nothing in it."""
+"""A model as a safetensors file: tensors by name, and text about the run; readers execute nothing
+in it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from dynabro_cli.tasks._api import Images
 
 
 class Evaluation(NamedTuple):
-    """A saved model on the test set of a task; ``samples`` is the size of the test set, None for an objective."""
+    """A saved model on the test set of a task; ``samples`` is the size of the test set, None for an
+    objective.
+    """
 
     task: str
     model: str | None
@@ -36,9 +40,15 @@ class Evaluation(NamedTuple):
     samples: int | None
 
 
-def weights_of(run: Run, weights: dict[str, Tensor], evaluated: Evaluated, *, final: bool) -> Weights:
+def weights_of(
+    run: Run, weights: dict[str, Tensor], evaluated: Evaluated, *, final: bool
+) -> Weights:
     """Return the event that carries the model of ``run`` at an evaluation."""
-    scores = {"accuracy": evaluated.test_accuracy, "loss": evaluated.test_loss, "gap": evaluated.gap}
+    scores = {
+        "accuracy": evaluated.test_accuracy,
+        "loss": evaluated.test_loss,
+        "gap": evaluated.gap,
+    }
     about = {
         "format": "pt",
         "dynabro": __version__,
@@ -52,7 +62,10 @@ def weights_of(run: Run, weights: dict[str, Tensor], evaluated: Evaluated, *, fi
     named = [Path(plugin.name).name for plugin in plugins.loaded()]
     if named:
         about["plugins"] = json.dumps(named)
-    copies = {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in weights.items()}
+    copies = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in weights.items()
+    }
     return Weights(run.key, evaluated.round, final, tensor_files.save(copies, about))
 
 
@@ -89,7 +102,10 @@ def evaluate(
     if task is None:
         raise SpecError("task: the file does not name a task. Try: --task NAME --model NAME")
     named = {"task": task, "model": model or spec.get("model"), "precision": spec.get("precision")}
-    run = resolve(RunSpec.from_text({name: text for name, text in named.items() if text is not None}), data_directory(data_dir))
+    run = resolve(
+        RunSpec.from_text({name: text for name, text in named.items() if text is not None}),
+        data_directory(data_dir),
+    )
     where = pick_device(device)
     known = run.spec.precision != "tf32" or where.type == "cuda"
     dtype = precision.apply(run.spec.precision if known else "fp32", where)
@@ -104,7 +120,9 @@ def evaluate(
         size = min(run.spec.batch_size, len(loaded.train_labels))
         problem = ImageProblem(loaded, network, 1, size, Streams(0), where, dtype)
         network.load_state_dict(_fitting(problem.weights(), tensors, run))
-        return Evaluation(run.spec.task, run.spec.model, problem.evaluate(), len(loaded.test_labels))
+        return Evaluation(
+            run.spec.task, run.spec.model, problem.evaluate(), len(loaded.test_labels)
+        )
 
 
 def _spec(about: dict[str, str]) -> dict[str, str]:
@@ -113,11 +131,16 @@ def _spec(about: dict[str, str]) -> dict[str, str]:
         spec = json.loads(about.get("spec", "{}"))
     except (ValueError, RecursionError):
         return {}
-    return {name: text for name, text in spec.items() if isinstance(text, str)} if isinstance(spec, dict) else {}
+    return (
+        {name: text for name, text in spec.items() if isinstance(text, str)}
+        if isinstance(spec, dict)
+        else {}
+    )
 
 
 def _fitting(expected: dict[str, Tensor], found: dict[str, Tensor], run: Run) -> dict[str, Tensor]:
-    """Return ``found`` if its names, shapes and kinds of numbers match ``expected``; floating-point numbers may differ in size.
+    """Return ``found`` if its names, shapes and kinds of numbers match ``expected``; floating-point
+    numbers may differ in size.
 
     Raises:
         ModelFileError: A name, a shape or a kind of numbers differs.
@@ -138,8 +161,14 @@ def _fitting(expected: dict[str, Tensor], found: dict[str, Tensor], run: Run) ->
     ]
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        own = f"model {run.spec.model!r} of task {run.spec.task!r}" if run.spec.model else f"task {run.spec.task!r}"
-        raise ModelFileError(f"the tensors do not fit {own}: {wrong[0]}{more}. Try: --model NAME or --task NAME")
+        own = (
+            f"model {run.spec.model!r} of task {run.spec.task!r}"
+            if run.spec.model
+            else f"task {run.spec.task!r}"
+        )
+        raise ModelFileError(
+            f"the tensors do not fit {own}: {wrong[0]}{more}. Try: --model NAME or --task NAME"
+        )
     return found
 
 

@@ -61,10 +61,16 @@ def free_key(connection: Connection, run_key: str) -> str:
 
 
 def continued(before: str, now: str, rounds_done: int) -> str:
-    """Return the versions of a resumed run: the current versions, and earlier ones if they differ."""
+    """Return the versions of a resumed run: the current versions, and earlier ones if they
+    differ.
+    """
     old, new = json.loads(before), json.loads(now)
     history = old.pop("continued", [])
-    changed = {name: old.get(name) for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)}
+    changed = {
+        name: old.get(name)
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    }
     if changed:
         history.append({"rounds": rounds_done} | changed)
     return canonical_json(new | ({"continued": history} if history else {}))
@@ -93,6 +99,8 @@ def refuse_if_live(connection: Connection, row: RowMapping | Mapping[str, Any]) 
         return
     heard = silence(row, now) or 0.0
     raise RunHeldError(
-        f"run {row['id']} is in progress in process {row['pid']} on {row['host']}, last heartbeat {heard:.0f} s ago; "
-        f"wait for it, or end it; a stopped or remote process is presumed dead after {lease_seconds():g} s without a heartbeat"
+        f"run {row['id']} is in progress in process {row['pid']} on {row['host']}, last "
+        f"heartbeat {heard:.0f} s ago; "
+        "wait for it, or end it; a stopped or remote process is presumed dead after "
+        f"{lease_seconds():g} s without a heartbeat"
     )

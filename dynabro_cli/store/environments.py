@@ -1,4 +1,6 @@
-"""Environments of runs: programs, threads and kernels behind the numbers, each stored once for all runs that share it."""
+"""Environments of runs: programs, threads and kernels behind the numbers, each stored once for all
+runs that share it.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,13 @@ from dynabro_cli.store.tables import environments
 
 DIGITS = 16
 """Hexadecimal digits of an id."""
-VERSIONS = "(SELECT versions FROM environments WHERE environments.id = runs.environment_id) AS versions"
+VERSIONS = (
+    "(SELECT versions FROM environments WHERE environments.id = runs.environment_id) AS versions"
+)
 """Column of a query on ``runs``, as SQL: the versions of the run's environment."""
-_ADD = text("INSERT INTO environments (id, versions) VALUES (:id, :versions) ON CONFLICT DO NOTHING")
+_ADD = text(
+    "INSERT INTO environments (id, versions) VALUES (:id, :versions) ON CONFLICT DO NOTHING"
+)
 
 
 def environment_id(connection: Connection, versions: str) -> str:
@@ -25,19 +31,27 @@ def environment_id(connection: Connection, versions: str) -> str:
         versions: The versions, as JSON.
     """
     found = hashlib.sha256(versions.encode()).hexdigest()[:DIGITS]
-    if connection.execute(select(environments.c.id).where(environments.c.id == found)).first() is None:
-        connection.execute(_ADD, {"id": found, "versions": versions})  # another process may add the same at this moment
+    if (
+        connection.execute(select(environments.c.id).where(environments.c.id == found)).first()
+        is None
+    ):
+        # another process may add the same at this moment
+        connection.execute(_ADD, {"id": found, "versions": versions})
     return found
 
 
 def versions_of(connection: Connection, environment: str) -> str:
     """Return the versions of an environment, as JSON."""
-    found: str = connection.execute(select(environments.c.versions).where(environments.c.id == environment)).scalar_one()
+    found: str = connection.execute(
+        select(environments.c.versions).where(environments.c.id == environment)
+    ).scalar_one()
     return found
 
 
 def as_columns(connection: Connection, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values of a run as columns of ``runs``: ``versions``, if there are any, become an environment's id."""
+    """Return values of a run as columns of ``runs``: ``versions``, if there are any, become an
+    environment's id.
+    """
     columns = dict(values)
     if "versions" in columns:
         columns["environment_id"] = environment_id(connection, columns.pop("versions"))

@@ -23,14 +23,18 @@ def store(engine: Engine, findings: Sequence[Mapping[str, Any]], version: str) -
 
     Args:
         engine: A database opened for writing.
-        findings: The columns of the table, except ``id``, ``version`` and ``created_at``; ``worst`` as lists of numbers.
+        findings: The columns of the table, except ``id``, ``version`` and ``created_at``; ``worst``
+            as lists of numbers.
         version: The version of the program.
 
     Raises:
         DynabroError: The database cannot be written.
     """
     now = dt.datetime.now(dt.timezone.utc).replace(tzinfo=None)
-    rows = [{**one, "worst": _written(one["worst"]), "version": version, "created_at": now} for one in findings]
+    rows = [
+        {**one, "worst": _written(one["worst"]), "version": version, "created_at": now}
+        for one in findings
+    ]
 
     def put(connection: Connection) -> None:
         for row in rows:
@@ -46,17 +50,30 @@ def news(reading: Connection, here: Connection | None) -> list[dict[str, Any]]:
         reading: A connection to the other database.
         here: A connection to this database; None if it does not exist.
     """
-    wrong, present = unsound_rows(reading, verified_kappa), {_search(row) for row in _sane(here)} if here is not None else set()
-    rows = [dict(row) for row in _sane(reading) if (row["id"],) not in wrong and _search(row) not in present]
+    wrong, present = (
+        unsound_rows(reading, verified_kappa),
+        {_search(row) for row in _sane(here)} if here is not None else set(),
+    )
+    rows = [
+        dict(row)
+        for row in _sane(reading)
+        if (row["id"],) not in wrong and _search(row) not in present
+    ]
     return [
-        {name: bool(value) if name in ("unbounded", "complete") else value for name, value in row.items() if name != "id"}
+        {
+            name: bool(value) if name in ("unbounded", "complete") else value
+            for name, value in row.items()
+            if name != "id"
+        }
         | {"created_at": moment(row["created_at"])}
         for row in rows
     ]
 
 
 def copy(reading: Connection, connection: Connection) -> int:
-    """Copy the new findings of another database in the transaction of ``connection``; return their number."""
+    """Copy the new findings of another database in the transaction of ``connection``; return their
+    number.
+    """
     rows = news(reading, connection)
     for row in rows:
         _put(connection, row)
@@ -79,7 +96,11 @@ def _sane(connection: Connection) -> list[RowMapping]:
     """Return the findings whose values fit their columns' types."""
     names = ", ".join(verified_kappa.c.keys())
     where = sane_row(connection.dialect.name, verified_kappa)
-    return list(connection.execute(text(f"SELECT {names} FROM verified_kappa WHERE {where} ORDER BY id")).mappings())
+    return list(
+        connection.execute(
+            text(f"SELECT {names} FROM verified_kappa WHERE {where} ORDER BY id")
+        ).mappings()
+    )
 
 
 def _search(row: Mapping[str, Any] | RowMapping) -> tuple[Any, ...]:

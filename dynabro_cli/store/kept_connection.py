@@ -1,4 +1,6 @@
-"""Transactions of a writer: over one connection, and repeated if the database's server was restarted meanwhile."""
+"""Transactions of a writer: over one connection, and repeated if the database's server was
+restarted meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ T = TypeVar("T")
 
 
 class KeptConnection:
-    """Transactions, as an engine has them, over one connection, which is open from the first one until ``close``.
+    """Transactions, as an engine has them, over one connection, which is open from the first one
+    until ``close``.
 
-    When its last connection is closed, SQLite copies its log into the database, waits for the disk, and removes the log: this
-    takes longer than a transaction. But a log may not lie about for long: if a file is moved into the database's place, it is
-    read with the log that it finds there. So close the connection before every wait.
+    When its last connection is closed, SQLite copies its log into the database, waits for the disk,
+    and removes the log: this takes longer than a transaction. But a log may not lie about for long:
+    if a file is moved into the database's place, it is read with the log that it finds there. So
+    close the connection before every wait.
 
     Args:
         engine: A database opened for writing.
@@ -39,7 +43,9 @@ class KeptConnection:
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[Connection]:
-        """Begin a transaction; commit it at the end of the context, or roll it back and close the connection after an error."""
+        """Begin a transaction; commit it at the end of the context, or roll it back and close the
+        connection after an error.
+        """
         if self._connection is None:
             self._connection = self.engine.connect()
         try:
@@ -57,10 +63,12 @@ class KeptConnection:
 
 
 def transact(engine: Engine | KeptConnection, step: Callable[[Connection], T]) -> T:
-    """Return the result of a step in one transaction; if the server closes the connection, repeat it for ``busy_seconds``.
+    """Return the result of a step in one transaction; if the server closes the connection, repeat
+    it for ``busy_seconds``.
 
-    A connection that is lost during a commit does not say whether the commit took place. So a step must give the same if it
-    is repeated after its own commit, and must look first whether the rows still belong to this process.
+    A connection that is lost during a commit does not say whether the commit took place. So a step
+    must give the same if it is repeated after its own commit, and must look first whether the rows
+    still belong to this process.
 
     Args:
         engine: A database opened for writing, or a connection to one that recorders share.

@@ -1,4 +1,6 @@
-"""Origin of a run: the user's checkout with its changes; and the user's words on it, its tags and its note."""
+"""Origin of a run: the user's checkout with its changes; and the user's words on it, its tags and
+its note.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.tables import diffs, runs
 
 TAG = r"[\w.:/+-]{1,64}"
-BROKEN_DIFF = "the changes of its checkout cannot be unpacked, or do not have the SHA-256 that the run names"
+BROKEN_DIFF = (
+    "the changes of its checkout cannot be unpacked, or do not have the SHA-256 that the run names"
+)
 
 
 class Origin(NamedTuple):
@@ -37,22 +41,33 @@ class Origin(NamedTuple):
     note: str | None = None
 
     def store(self, connection: Connection, before: RowMapping | None) -> dict[str, Any]:
-        """Return the columns of a run that starts, and store the changes of the checkout if they are not stored yet.
+        """Return the columns of a run that starts, and store the changes of the checkout if they
+        are not stored yet.
 
         Args:
             connection: The transaction that stores the run's row.
             before: The row that the run replaces, or None.
         """
         digest = hashlib.sha256(self.diff).hexdigest() if self.diff else None
-        if digest is not None and connection.execute(select(diffs.c.sha256).where(diffs.c.sha256 == digest)).first() is None:
-            connection.execute(insert(diffs).values(sha256=digest, content=zlib.compress(self.diff, 9)))
+        if (
+            digest is not None
+            and connection.execute(select(diffs.c.sha256).where(diffs.c.sha256 == digest)).first()
+            is None
+        ):
+            connection.execute(
+                insert(diffs).values(sha256=digest, content=zlib.compress(self.diff, 9))
+            )
             warnings.warn(
-                f"the changes of this checkout ({len(self.diff):,} bytes of 'git diff HEAD', with any passwords) are stored, "
+                f"the changes of this checkout ({len(self.diff):,} bytes of 'git diff HEAD', "
+                "with any passwords) are stored, "
                 "and copies of the database have them. Try: DYNABRO_GIT_DIFF=off",
                 stacklevel=2,
             )
         words = {"tags": as_json(self.tags), "note": self.note}
-        kept = {name: value if value is not None or before is None else before[name] for name, value in words.items()}
+        kept = {
+            name: value if value is not None or before is None else before[name]
+            for name, value in words.items()
+        }
         return {"git_commit": self.commit, "git_diff": digest} | kept
 
 
@@ -60,7 +75,10 @@ def as_json(tags: Iterable[str]) -> str | None:
     """Return tags as they are stored: each once, sorted; raise SpecError if there are too many."""
     words = sorted(set(tags))
     if len(words) > MOST_TAGS:
-        raise SpecError(f"tags: a run would have {len(words):,}, and {MOST_TAGS:,} are the most. Try: --note for a text")
+        raise SpecError(
+            f"tags: a run would have {len(words):,}, and {MOST_TAGS:,} are the most. Try: "
+            "--note for a text"
+        )
     return json.dumps(words, ensure_ascii=False) if words else None
 
 
@@ -83,14 +101,21 @@ def check_words(tags: Sequence[str], note: str | None) -> tuple[str, ...]:
     """Return the tags; raise SpecError if one of them, or the note, is not legal."""
     for tag in tags:
         if not re.fullmatch(TAG, tag):
-            raise SpecError(f"tag={tag}: a tag has 1 to 64 letters, digits and . : / + - _. Try: --note for a text")
+            raise SpecError(
+                f"tag={tag}: a tag has 1 to 64 letters, digits and . : / + - _. Try: --note "
+                "for a text"
+            )
     if note is not None and len(note) > MOST_NOTE:
-        raise SpecError(f"note: it has {len(note)} characters, and {MOST_NOTE} are the most. Try: a shorter one")
+        raise SpecError(
+            f"note: it has {len(note)} characters, and {MOST_NOTE} are the most. Try: a shorter one"
+        )
     as_json(tags)
     return tuple(tags)
 
 
-def set_words(engine: Engine, ids: Sequence[int], add: Sequence[str], remove: Sequence[str], note: str | None) -> None:
+def set_words(
+    engine: Engine, ids: Sequence[int], add: Sequence[str], remove: Sequence[str], note: str | None
+) -> None:
     """Change the tags of runs, and their note unless it is None; an empty note removes it."""
     with translated_errors(engine.url), engine.begin() as connection:
         stored = {row.id: row.tags for row in connection.execute(select(runs.c.id, runs.c.tags))}
@@ -103,7 +128,9 @@ def set_words(engine: Engine, ids: Sequence[int], add: Sequence[str], remove: Se
         if add or remove:
             connection.execute(own.values(tags=bindparam("words")), values)
         if note is not None:
-            connection.execute(own.values(note=note or None), [{"number": value["number"]} for value in values])
+            connection.execute(
+                own.values(note=note or None), [{"number": value["number"]} for value in values]
+            )
 
 
 def diff_of(engine: Engine, row: Mapping[str, Any]) -> bytes:
@@ -114,21 +141,37 @@ def diff_of(engine: Engine, row: Mapping[str, Any]) -> bytes:
         DatabaseError: They are not what the run names.
     """
     with translated_errors(engine.url), engine.connect() as connection:
-        content = connection.execute(select(diffs.c.content).where(diffs.c.sha256 == row["git_diff"])).scalar()
+        content = connection.execute(
+            select(diffs.c.content).where(diffs.c.sha256 == row["git_diff"])
+        ).scalar()
     if content is None:
-        why = "the checkout had none, or too many" if row["git_commit"] else "it was not started in a checkout"
-        raise NotFoundError(f"run {row['id']}: no changes are stored, because {why}. Try: dynabro show {row['id']}")
+        why = (
+            "the checkout had none, or too many"
+            if row["git_commit"]
+            else "it was not started in a checkout"
+        )
+        raise NotFoundError(
+            f"run {row['id']}: no changes are stored, because {why}. Try: dynabro show {row['id']}"
+        )
     changes = _unpacked(content, row["git_diff"])
     if changes is None:
         name = shown(engine.url)
-        raise DatabaseError(f"{name}: run {row['id']}: {BROKEN_DIFF}. Try: dynabro db check --db {name}")
+        raise DatabaseError(
+            f"{name}: run {row['id']}: {BROKEN_DIFF}. Try: dynabro db check --db {name}"
+        )
     return changes
 
 
 def _unpacked(content: object, digest: str) -> bytes | None:
-    """Return the text of stored changes; None if they cannot be unpacked, or do not have the digest."""
+    """Return the text of stored changes; None if they cannot be unpacked, or do not have the
+    digest.
+    """
     try:
-        changes = zlib.decompressobj().decompress(content, MOST_DIFF) if isinstance(content, bytes) else b""
+        changes = (
+            zlib.decompressobj().decompress(content, MOST_DIFF)
+            if isinstance(content, bytes)
+            else b""
+        )
     except zlib.error:
         return None
     return changes if hashlib.sha256(changes).hexdigest() == digest else None
@@ -138,13 +181,19 @@ def broken_diffs(connection: Connection) -> dict[int, str]:
     """Return the runs whose changes are not what they name, by id, with the problem."""
     stored = connection.execute(select(diffs.c.sha256, diffs.c.content))
     broken = {digest for digest, content in stored if _unpacked(content, digest) is None}
-    named = connection.execute(select(runs.c.id, runs.c.git_diff).where(runs.c.git_diff.is_not(None)))
+    named = connection.execute(
+        select(runs.c.id, runs.c.git_diff).where(runs.c.git_diff.is_not(None))
+    )
     return {number: BROKEN_DIFF for number, digest in named if digest in broken}
 
 
 def copy_diff(reading: Connection, connection: Connection, digest: str | None) -> None:
     """Copy the changes that a merged run names into another database."""
-    if digest is None or connection.execute(select(diffs.c.sha256).where(diffs.c.sha256 == digest)).first() is not None:
+    if (
+        digest is None
+        or connection.execute(select(diffs.c.sha256).where(diffs.c.sha256 == digest)).first()
+        is not None
+    ):
         return
     content = reading.execute(select(diffs.c.content).where(diffs.c.sha256 == digest)).scalar()
     if isinstance(content, bytes):

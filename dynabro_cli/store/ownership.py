@@ -1,8 +1,9 @@
 """Ownership of runs: a name for every writer, heartbeats, and when a writer is presumed dead.
 
-A writer's row has its name (``owner``) and its last heartbeat: ``heartbeat_at`` by the database's clock, which may be set, and
-``heartbeat_clock`` by the monotonic clock of the writer's machine, which nobody sets. Every write checks for the writer's own
-name in the row. So a writer that was presumed dead and has been replaced can no longer write.
+A writer's row has its name (``owner``) and its last heartbeat: ``heartbeat_at`` by the database's
+clock, which may be set, and ``heartbeat_clock`` by the monotonic clock of the writer's machine,
+which nobody sets. Every write checks for the writer's own name in the row. So a writer that was
+presumed dead and has been replaced can no longer write.
 """
 
 from __future__ import annotations
@@ -35,21 +36,27 @@ PID = re.compile(r"[0-9]{1,9}")
 
 
 def lease_seconds() -> float:
-    """Return the lease: the seconds without a heartbeat after which a stopped or remote writer is presumed dead
-    (``DYNABRO_LEASE_SECONDS``).
+    """Return the lease: the seconds without a heartbeat after which a stopped or remote writer is
+    presumed dead (``DYNABRO_LEASE_SECONDS``).
     """
     return seconds_setting("DYNABRO_LEASE_SECONDS")
 
 
 def new_owner() -> str:
-    """Return a name that no other writer has, here or elsewhere: ``machine:process:start of the process:random``."""
+    """Return a name that no other writer has, here or elsewhere: ``machine:process:start of the
+    process:random``.
+    """
     process = _process(os.getpid())
-    return f"{_machine()}:{os.getpid()}:{process.beginning if process else ''}:{secrets.token_hex(4)}"
+    return (
+        f"{_machine()}:{os.getpid()}:{process.beginning if process else ''}:{secrets.token_hex(4)}"
+    )
 
 
 @functools.cache
 def _machine() -> str:
-    """Return an identifier of this machine since its start, and of its name space of process numbers (one per container)."""
+    """Return an identifier of this machine since its start, and of its name space of process
+    numbers (one per container).
+    """
     parts = [platform.node()]
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
@@ -62,7 +69,8 @@ def _machine() -> str:
 def _clock() -> str | None:
     """Return an identifier of this machine since its start, and of the name space of its clocks.
 
-    All processes of a machine share one monotonic clock, in all containers. None if the system does not identify a start.
+    All processes of a machine share one monotonic clock, in all containers. None if the system does
+    not identify a start.
     """
     try:
         parts = [Path("/proc/sys/kernel/random/boot_id").read_text().strip()]
@@ -77,8 +85,8 @@ class _Process(NamedTuple):
     """A process of this machine.
 
     Attributes:
-        beginning: Start time in clock ticks since the machine was started, which distinguishes processes with the same number;
-            empty if unknown.
+        beginning: Start time in clock ticks since the machine was started, which distinguishes
+            processes with the same number; empty if unknown.
         stopped: True if a signal or a debugger has stopped it.
     """
 
@@ -90,7 +98,8 @@ def _process(pid: int) -> _Process | None:
     """Return the process with a number; None if it has ended."""
     with contextlib.suppress(OSError, IndexError):
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state == "Z" else _Process(fields[18], state in "Tt")  # Z: ended, and its parent has not waited for it
+        # Z: ended, and its parent has not waited for it
+        return None if state == "Z" else _Process(fields[18], state in "Tt")
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -103,8 +112,9 @@ def _process(pid: int) -> _Process | None:
 def presumed_dead(row: Mapping[str, Any] | RowMapping, now: dt.datetime) -> bool:
     """Return True if the writer of a row is dead, or presumed dead.
 
-    A writer that can be seen from here is dead when its process has ended, and alive while it runs; clocks do not matter. A
-    writer that is stopped, or cannot be seen, is presumed dead when it is silent for longer than its lease.
+    A writer that can be seen from here is dead when its process has ended, and alive while it runs;
+    clocks do not matter. A writer that is stopped, or cannot be seen, is presumed dead when it is
+    silent for longer than its lease.
 
     Args:
         row: The row of a run or a sweep, with ``owner``, ``heartbeat_at`` and ``heartbeat_clock``.
@@ -122,16 +132,21 @@ def presumed_dead(row: Mapping[str, Any] | RowMapping, now: dt.datetime) -> bool
 
 
 def silence(row: Mapping[str, Any] | RowMapping, now: dt.datetime) -> float | None:
-    """Return the seconds since the last heartbeat of a row's writer; None without one; arguments as in ``presumed_dead``.
+    """Return the seconds since the last heartbeat of a row's writer; None without one; arguments as
+    in ``presumed_dead``.
 
-    They are measured by this machine's monotonic clock if the writer is on this machine. That clock stands still while the
-    machine is suspended, as all its writers do.
+    They are measured by this machine's monotonic clock if the writer is on this machine. That clock
+    stands still while the machine is suspended, as all its writers do.
     """
     clock, _, moment = str(row["heartbeat_clock"] or "").partition(":")
     if clock == _clock():
         with contextlib.suppress(ValueError):
             return max(0.0, time.monotonic() - float(moment))
-    return None if row["heartbeat_at"] is None else max(0.0, (now - row["heartbeat_at"]).total_seconds())
+    return (
+        None
+        if row["heartbeat_at"] is None
+        else max(0.0, (now - row["heartbeat_at"]).total_seconds())
+    )
 
 
 def sign_of_life(connection: Connection) -> dict[str, Any]:
@@ -144,16 +159,21 @@ def sign_of_life(connection: Connection) -> dict[str, Any]:
 
 
 def database_time(connection: Connection) -> dt.datetime:
-    """Return the time in UTC, without a time zone, by the clock that all writers of the database share."""
+    """Return the time in UTC, without a time zone, by the clock that all writers of the database
+    share.
+    """
     if connection.dialect.name == "sqlite":  # all writers of an SQLite file are on this machine
         return dt.datetime.now(dt.timezone.utc).replace(tzinfo=None)
-    moment: dt.datetime = connection.execute(select(func.timezone("UTC", func.clock_timestamp()))).scalar_one()
+    moment: dt.datetime = connection.execute(
+        select(func.timezone("UTC", func.clock_timestamp()))
+    ).scalar_one()
     return moment
 
 
 @contextlib.contextmanager
 def heartbeats(engine: Engine, owners: Sequence[str]) -> Iterator[None]:
-    """Write heartbeats for ``owners`` from a thread, within the context, so that long work does not look like a death.
+    """Write heartbeats for ``owners`` from a thread, within the context, so that long work does not
+    look like a death.
 
     Raises:
         SpecError: ``DYNABRO_LEASE_SECONDS`` is not legal; nothing has started.
@@ -172,7 +192,11 @@ def heartbeats(engine: Engine, owners: Sequence[str]) -> Iterator[None]:
 def _beat(engine: Engine, owners: tuple[str, ...], pause: float, stop: threading.Event) -> None:
     """Write a heartbeat every ``pause`` seconds."""
     while not stop.wait(pause):
-        with contextlib.suppress(DynabroError), translated_errors(engine.url), engine.begin() as connection:
+        with (
+            contextlib.suppress(DynabroError),
+            translated_errors(engine.url),
+            engine.begin() as connection,
+        ):
             now = sign_of_life(connection)
             for table in (runs, sweeps):
                 mine = table.c.owner.in_(owners) & (table.c.status == "running")

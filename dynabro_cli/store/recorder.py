@@ -13,7 +13,13 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
 from dynabro_cli import events
-from dynabro_cli.errors import DynabroError, LostDatabaseError, LostRunError, RunHeldError, StorageError
+from dynabro_cli.errors import (
+    DynabroError,
+    LostDatabaseError,
+    LostRunError,
+    RunHeldError,
+    StorageError,
+)
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import recovery, row_digests
 from dynabro_cli.store.claims import (
@@ -38,8 +44,9 @@ from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.tables import evaluations, identities, metrics, rounds, runs, worker_labels
 
 COMMIT_SECONDS = 1.0
-"""Least time between two commits of rows, because a commit waits for the disk. It is not ``FLUSH_ROUNDS``, by which the
-simulation groups rounds into events: rounds take microseconds to minutes, and a reader should see progress at any speed.
+"""Least time between two commits of rows, because a commit waits for the disk. It is not
+``FLUSH_ROUNDS``, by which the simulation groups rounds into events: rounds take microseconds to
+minutes, and a reader should see progress at any speed.
 """
 
 
@@ -50,7 +57,9 @@ SaveModel = Callable[[events.Weights], dict[str, Any]]
 
 
 class End(NamedTuple):
-    """The end of a run that is not to be made again: it has a result, or it failed with an error."""
+    """The end of a run that is not to be made again: it has a result, or it failed with an
+    error.
+    """
 
     status: Literal["stored", "failed"]
     error: str | None
@@ -66,11 +75,13 @@ class _Resumption(NamedTuple):
 class Recorder:
     """Write the events of one run after another, each batch of rows in one transaction.
 
-    Rows are committed at least every ``COMMIT_SECONDS`` seconds of events, and before a checkpoint counts. A run becomes
-    ``finished`` in the transaction that writes its last row. A number that is NaN or infinite is stored as NULL.
+    Rows are committed at least every ``COMMIT_SECONDS`` seconds of events, and before a checkpoint
+    counts. A run becomes ``finished`` in the transaction that writes its last row. A number that is
+    NaN or infinite is stored as NULL.
 
-    A run in progress belongs to its recorder. If the recorder is silent for longer than its lease (``heartbeats`` prevents
-    that), another may take over the run, and this recorder can no longer write it.
+    A run in progress belongs to its recorder. If the recorder is silent for longer than its lease
+    (``heartbeats`` prevents that), another may take over the run, and this recorder can no longer
+    write it.
 
     Args:
         engine: A database opened for writing, or a connection to one that recorders share.
@@ -109,7 +120,8 @@ class Recorder:
         self._last_commit = self._started = 0.0
         self._totals = events.Totals(0, 0, 0, 0)
         self._old_files: list[str] = []
-        self._attempts: list[dt.datetime] = []  # of the transaction in progress, by the clock of the database
+        # of the transaction in progress, by the clock of the database
+        self._attempts: list[dt.datetime] = []
 
     @property
     def run_id(self) -> int | None:
@@ -133,7 +145,8 @@ class Recorder:
         return transact(self._engine, look)
 
     def ended(self, run_key: str) -> End | None:
-        """Return the end of the run with this key, or of its repetition, if it is not to be made again; None otherwise.
+        """Return the end of the run with this key, or of its repetition, if it is not to be made
+        again; None otherwise.
 
         Raises:
             RunHeldError: Another live process is making it, or repeating it.
@@ -148,19 +161,28 @@ class Recorder:
             if row is None:
                 return None
             refuse_if_live(connection, row)
-            return None if row["status"] != "failed" or self._repeat(row) else End("failed", row["error"] or "")
+            return (
+                None
+                if row["status"] != "failed" or self._repeat(row)
+                else End("failed", row["error"] or "")
+            )
 
         return transact(self._engine, look)
 
     def checkpoint(self, run_key: str) -> bytes | None:
-        """Return the checkpoint that the next run with this key resumes from; None if it starts from the beginning.
+        """Return the checkpoint that the next run with this key resumes from; None if it starts
+        from the beginning.
 
         The next ``Started`` with ``resumed`` continues from there.
         """
 
         def look(connection: Connection) -> RowMapping | None:
             row = find(connection, run_key)
-            return find(connection, run_key + RERUN_SUFFIX) if row is not None and row["status"] in ENDED else row
+            return (
+                find(connection, run_key + RERUN_SUFFIX)
+                if row is not None and row["status"] in ENDED
+                else row
+            )
 
         row = transact(self._engine, look)
         if row is None or row["checkpoint"] is None:
@@ -172,11 +194,13 @@ class Recorder:
     def record(self, event: events.Event) -> None:
         """Record one event of the current run; ``Started`` begins a new run.
 
-        A run with this key that was interrupted, failed, or was left behind by a dead process is replaced. A result is replaced
-        only when the new run has ended, too. ``Checkpointed`` counts when everything before it is stored.
+        A run with this key that was interrupted, failed, or was left behind by a dead process is
+        replaced. A result is replaced only when the new run has ended, too. ``Checkpointed`` counts
+        when everything before it is stored.
 
         Raises:
-            RunHeldError: Another live process is making the run. LostRunError: Another process has taken over the run.
+            RunHeldError: Another live process is making the run. LostRunError: Another process has
+                taken over the run.
             LostDatabaseError: The run or the database was removed or replaced.
             AlreadyStoredError: The run has a result, and is not to be repeated.
             BusyError: Another program holds the database.
@@ -203,7 +227,9 @@ class Recorder:
             self._totals = event.totals
             final = {"accuracy": event.accuracy, "loss": event.loss, "gap": event.gap}
             status = "finished" if isinstance(event, events.Finished) else "diverged"
-            columns = self._model | {f"final_{name}": finite(value) for name, value in final.items()}
+            columns = self._model | {
+                f"final_{name}": finite(value) for name, value in final.items()
+            }
             if event.how:
                 columns["versions"] = changed(self._versions, event.how)
             self._end(status, columns)
@@ -227,7 +253,9 @@ class Recorder:
         self._old_files = [name]
 
     def _remove_old_files(self) -> None:
-        """Remove files that existed when the run was claimed, or that this recorder wrote; never a successor's files."""
+        """Remove files that existed when the run was claimed, or that this recorder wrote; never a
+        successor's files.
+        """
         self._files.remove(self._old_files)
         self._old_files = []
 
@@ -262,7 +290,12 @@ class Recorder:
             row = claim(connection, run_key, repeat=self._repeat, owner=self.owner)
             if row is None or row["checkpoint"] is None:
                 return False
-            ending = {"status": "failed", "error": cut_text(error), "finished_at": database_time(connection), **NOBODY}
+            ending = {
+                "status": "failed",
+                "error": cut_text(error),
+                "finished_at": database_time(connection),
+                **NOBODY,
+            }
             connection.execute(update(runs).where(runs.c.id == row["id"]).values(ending))
             return True
 
@@ -300,7 +333,9 @@ class Recorder:
         self._versions, before = event.record["versions"], 0.0
         columns |= self._origin.store(connection, row or find(connection, event.run_key))
         if event.resumed is None:
-            self._run_id = self._begin(connection, row, columns | {"started_at": now["heartbeat_at"]}, event.labels)
+            self._run_id = self._begin(
+                connection, row, columns | {"started_at": now["heartbeat_at"]}, event.labels
+            )
         else:
             self._run_id, before = self._go_on(connection, row, columns)
         self._old_files = self._files.names(self._key)  # while nobody else can claim it
@@ -308,7 +343,11 @@ class Recorder:
         return before
 
     def _begin(
-        self, connection: Connection, row: RowMapping | None, columns: dict[str, Any], labels: Sequence[tuple[int, int, int]]
+        self,
+        connection: Connection,
+        row: RowMapping | None,
+        columns: dict[str, Any],
+        labels: Sequence[tuple[int, int, int]],
     ) -> int:
         """Store the start of a run, which replaces ``row``; return its id."""
         if row is not None:
@@ -317,28 +356,46 @@ class Recorder:
         run_id: int = connection.execute(insert(runs).returning(runs.c.id), values).scalar_one()
         if labels:
             names = worker_labels.c.keys()
-            connection.execute(insert(worker_labels), [dict(zip(names, (run_id, *own), strict=True)) for own in labels])
+            connection.execute(
+                insert(worker_labels),
+                [dict(zip(names, (run_id, *own), strict=True)) for own in labels],
+            )
         return run_id
 
-    def _go_on(self, connection: Connection, row: RowMapping | None, columns: dict[str, Any]) -> tuple[int, float]:
-        """Take ``row`` back to its checkpoint, and make this recorder its owner; return its id, and its seconds so far."""
+    def _go_on(
+        self, connection: Connection, row: RowMapping | None, columns: dict[str, Any]
+    ) -> tuple[int, float]:
+        """Take ``row`` back to its checkpoint, and make this recorder its owner; return its id, and
+        its seconds so far.
+        """
         if row is None or self._resumption != (row["id"], row["checkpoint"]):
-            raise RunHeldError("another process has resumed the run meanwhile. Try: the same command")
+            raise RunHeldError(
+                "another process has resumed the run meanwhile. Try: the same command"
+            )
         run_id: int = row["id"]
         done = self._totals.rounds
         first = done if columns["clock"] == "round" else self._totals.budget_spent
         _cut(connection, run_id, done, done + 1, first)
-        self._versions = continued(versions_of(connection, row["environment_id"]), columns["versions"], done)
-        values = columns | {"versions": self._versions} | ({"sweep": self._sweep} if self._sweep else {})
-        connection.execute(update(runs).where(runs.c.id == run_id).values(as_columns(connection, values)))
+        self._versions = continued(
+            versions_of(connection, row["environment_id"]), columns["versions"], done
+        )
+        values = (
+            columns | {"versions": self._versions} | ({"sweep": self._sweep} if self._sweep else {})
+        )
+        connection.execute(
+            update(runs).where(runs.c.id == run_id).values(as_columns(connection, values))
+        )
         return run_id, row["wall_seconds"] or 0.0
 
     def _commit_if_due(self) -> None:
         if time.monotonic() - self._last_commit >= COMMIT_SECONDS:
             self._commit({})
 
-    def _commit(self, changes: dict[str, Any], *, ending: bool = False, complete: bool = False) -> None:
-        """Write the waiting rows and the run's row in one transaction; rows that could not be written keep waiting.
+    def _commit(
+        self, changes: dict[str, Any], *, ending: bool = False, complete: bool = False
+    ) -> None:
+        """Write the waiting rows and the run's row in one transaction; rows that could not be
+        written keep waiting.
 
         Args:
             changes: Columns of the run's row.
@@ -346,21 +403,32 @@ class Recorder:
             complete: The run has a result.
         """
         failpoint("before-commit")
-        transact(self._engine, lambda connection: self._write(connection, changes, ending, complete))
+        transact(
+            self._engine, lambda connection: self._write(connection, changes, ending, complete)
+        )
         failpoint("after-commit")
         self._rounds, self._evaluations, self._identities, self._attempts = [], [], [], []
         self._last_commit = time.monotonic()
 
-    def _write(self, connection: Connection, changes: dict[str, Any], ending: bool, complete: bool) -> None:
-        """Write what ``_commit`` has, in its transaction, also after a commit of the same that was not answered."""
-        # one transaction: a crash between two statements leaves nothing of them; a crash between two commits leaves rows that
-        # are newer than the last checkpoint, and ``_go_on`` deletes them when the run resumes
+    def _write(
+        self, connection: Connection, changes: dict[str, Any], ending: bool, complete: bool
+    ) -> None:
+        """Write what ``_commit`` has, in its transaction, also after a commit of the same that was
+        not answered.
+        """
+        # one transaction: a crash between two statements leaves nothing of them; a crash between
+        # two commits leaves rows that are newer than the last checkpoint, and ``_go_on`` deletes
+        # them when the run resumes
         own = sign_of_life(connection) | {"wall_seconds": time.monotonic() - self._started}
         before, self._attempts = self._attempts, [*self._attempts, own["heartbeat_at"]]
         if ending:
             own |= {"finished_at": own["heartbeat_at"], **NOBODY}
         values = counts(self._totals) | own | as_columns(connection, changes)
-        mine = (runs.c.id == self._run_id) & (runs.c.owner == self.owner) & (runs.c.status == "running")
+        mine = (
+            (runs.c.id == self._run_id)
+            & (runs.c.owner == self.owner)
+            & (runs.c.status == "running")
+        )
         written = connection.execute(update(runs).where(mine).values(values)).rowcount
         if self._run_id is None or not written:
             if self._has_ended(connection, before):
@@ -379,7 +447,9 @@ class Recorder:
             metrics: new_metrics,
         }
         if before:
-            first = [items[0].round if items else None for items in (self._rounds, self._evaluations)]
+            first = [
+                items[0].round if items else None for items in (self._rounds, self._evaluations)
+            ]
             tick = self._identities[0].tick if self._identities else None
             _cut(connection, self._run_id, first[0], first[1], tick)
         for table, rows in new.items():
@@ -393,34 +463,54 @@ class Recorder:
             row_digests.store(connection, self._run_id)
 
     def _has_ended(self, connection: Connection, attempts: Sequence[dt.datetime]) -> bool:
-        """Return True if one of this recorder's earlier attempts has stored the run's end: only the answer was lost."""
-        found = connection.execute(select(runs.c.finished_at).where(runs.c.id == self._run_id)).scalar()
+        """Return True if one of this recorder's earlier attempts has stored the run's end: only the
+        answer was lost.
+        """
+        found = connection.execute(
+            select(runs.c.finished_at).where(runs.c.id == self._run_id)
+        ).scalar()
         return found is not None and found in attempts
 
     def _lost(self, connection: Connection) -> DynabroError:
-        """Leave the current run, which this recorder does not own any more; return the error with the reason."""
+        """Leave the current run, which this recorder does not own any more; return the error with
+        the reason.
+        """
         lost, self._run_id = self._run_id, None
         row = find(connection, self._key) or find(connection, self._key.removesuffix(RERUN_SUFFIX))
         if row is None:
             return LostDatabaseError(
-                f"run {lost} is not in {shown(self._engine.url)} any more: the run was removed, or the database was replaced. "
+                f"run {lost} is not in {shown(self._engine.url)} any more: the run was "
+                "removed, or the database was replaced. "
                 "Try: repeat the command to make the run again"
             )
         return LostRunError(
-            f"run {lost} was taken over by another process ({row['pid']} on {row['host']}), which found this one suspended or "
+            f"run {lost} was taken over by another process ({row['pid']} on {row['host']}), "
+            "which found this one suspended or "
             "silent; what that process stores counts; repeat the command to see it"
         )
 
     def _end(self, status: str, changes: dict[str, Any]) -> None:
         done = status in ENDED
-        self._commit({"status": status} | changes | ({"checkpoint": None} if done else {}), ending=True, complete=done)
+        self._commit(
+            {"status": status} | changes | ({"checkpoint": None} if done else {}),
+            ending=True,
+            complete=done,
+        )
         if done:
             self._remove_old_files()
         self._run_id = None
 
 
-def _cut(connection: Connection, run_id: int, round_: int | None, evaluation: int | None, tick: int | None) -> None:
-    """Delete a run's rows from a round, an evaluation with its metrics, and a tick on; None: keep all of them."""
+def _cut(
+    connection: Connection,
+    run_id: int,
+    round_: int | None,
+    evaluation: int | None,
+    tick: int | None,
+) -> None:
+    """Delete a run's rows from a round, an evaluation with its metrics, and a tick on; None: keep
+    all of them.
+    """
     columns = (
         (rounds.c.round, round_),
         (evaluations.c.round, evaluation),
@@ -429,7 +519,9 @@ def _cut(connection: Connection, run_id: int, round_: int | None, evaluation: in
     )
     for column, first in columns:
         if first is not None:
-            connection.execute(delete(column.table).where(column.table.c.run_id == run_id, column >= first))
+            connection.execute(
+                delete(column.table).where(column.table.c.run_id == run_id, column >= first)
+            )
 
 
 def counts(totals: events.Totals) -> dict[str, Any]:
@@ -437,18 +529,30 @@ def counts(totals: events.Totals) -> dict[str, Any]:
     return {name: finite(value) for name, value in vars(totals).items()}
 
 
-def row_of(run_id: int | None, item: events.Round | events.Evaluated | events.Identity) -> dict[str, Any]:
-    values = {name: value if name == "metrics" else _stored(value) for name, value in vars(item).items()}
+def row_of(
+    run_id: int | None, item: events.Round | events.Evaluated | events.Identity
+) -> dict[str, Any]:
+    values = {
+        name: value if name == "metrics" else _stored(value) for name, value in vars(item).items()
+    }
     return {"run_id": run_id} | values
 
 
 def _stored(value: Any) -> Any:
-    """Return a value as its column stores it: several numbers, of a model or of workers, as compact JSON."""
-    return json.dumps([*map(finite, value)], separators=(",", ":")) if isinstance(value, tuple) else finite(value)
+    """Return a value as its column stores it: several numbers, of a model or of workers, as compact
+    JSON.
+    """
+    return (
+        json.dumps([*map(finite, value)], separators=(",", ":"))
+        if isinstance(value, tuple)
+        else finite(value)
+    )
 
 
 def cut_text(error: str) -> str:
-    """Return the end of a message, without the one character that PostgreSQL's text type does not have."""
+    """Return the end of a message, without the one character that PostgreSQL's text type does not
+    have.
+    """
     return error[-4000:].replace("\0", "\ufffd")
 
 

@@ -1,23 +1,30 @@
-"""Recovery from switches: computed from a run's stored rounds and evaluations when it ends, one row of ``recovery`` per run.
+"""Recovery from switches: computed from a run's stored rounds and evaluations when it ends, one row
+of ``recovery`` per run.
 
-A **switch** is a round at whose start, or within which, the Byzantine set changed (``rounds.switched``). It is **seen** by the
-last evaluation before it, which has not met the new set yet, and by the evaluations after it. Switches between the same two
-evaluations count as one, with the first of them. **After** a switch means between it and the next switch that is seen, with at
-least one evaluation.
+A **switch** is a round at whose start, or within which, the Byzantine set changed
+(``rounds.switched``). It is **seen** by the last evaluation before it, which has not met the new
+set yet, and by the evaluations after it. Switches between the same two evaluations count as one,
+with the first of them. **After** a switch means between it and the next switch that is seen, with
+at least one evaluation.
 
-- ``dip``: fall of the test accuracy after a switch: the accuracy of the evaluation before it minus the lowest one after it; 0
-  if it does not fall. The mean over the switches seen; ``largest_dip`` is the largest.
-- ``recovery_rounds``, ``recovery_budget``: from a switch to the first evaluation, after the fall, at which the accuracy is
-  back at its value before the switch, up to ``TOLERANCE``: rounds, and gradient computations per worker. 0 if the accuracy
-  fell by no more than that. It may take longer than to the next switch, and is as coarse as the evaluations. The median over
-  the switches seen; a switch without recovery counts as infinite. NULL if the median is infinite.
-- ``switches_seen``, ``recoveries``: number of switches seen, and number of them from which the run recovers.
-- ``worst_window``: the lowest mean accuracy of ``WINDOW`` evaluations in a row, after the first fifth of the budget spent; of
-  all evaluations if there are fewer.
-- ``acceptance``: the mean of ``rounds.acceptance``, the acceptance ratio of Byzantine messages, over the rounds that have it.
+- ``dip``: fall of the test accuracy after a switch: the accuracy of the evaluation before it minus
+  the lowest one after it; 0 if it does not fall. The mean over the switches seen; ``largest_dip``
+  is the largest.
+- ``recovery_rounds``, ``recovery_budget``: from a switch to the first evaluation, after the fall,
+  at which the accuracy is back at its value before the switch, up to ``TOLERANCE``: rounds, and
+  gradient computations per worker. 0 if the accuracy fell by no more than that. It may take longer
+  than to the next switch, and is as coarse as the evaluations. The median over the switches seen; a
+  switch without recovery counts as infinite. NULL if the median is infinite.
+- ``switches_seen``, ``recoveries``: number of switches seen, and number of them from which the run
+  recovers.
+- ``worst_window``: the lowest mean accuracy of ``WINDOW`` evaluations in a row, after the first
+  fifth of the budget spent; of all evaluations if there are fewer.
+- ``acceptance``: the mean of ``rounds.acceptance``, the acceptance ratio of Byzantine messages,
+  over the rounds that have it.
 - ``aggregation_error``: the mean of ``rounds.aggregation_error`` over the rounds that have it.
-- ``reason``: why the first five numbers, or the numbers of the recovery, are NULL; NULL if none of them is. A diverged run has
-  no numbers. A run that was thinned before it had this row has the worst window only.
+- ``reason``: why the first five numbers, or the numbers of the recovery, are NULL; NULL if none of
+  them is. A diverged run has no numbers. A run that was thinned before it had this row has the
+  worst window only.
 """
 
 from __future__ import annotations
@@ -35,7 +42,9 @@ from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.tables import recovery
 
 TOLERANCE = 0.01
-"""Largest difference from the accuracy before a switch that counts as recovered; a smaller fall is not a fall."""
+"""Largest difference from the accuracy before a switch that counts as recovered; a smaller fall is
+not a fall.
+"""
 WINDOW = 5
 """Evaluations per window."""
 WARM_UP = 0.2
@@ -48,15 +57,19 @@ REASONS = (DIVERGED, THINNED, NO_ACCURACY, NO_SWITCH, NOT_RECOVERED)
 _RUN = f"SELECT status, rounds_every, budget_spent FROM runs WHERE {RESULTS} AND id = :run"
 _EVALUATIONS = """
     SELECT round, budget, test_accuracy FROM evaluations WHERE test_accuracy BETWEEN 0 AND 1 AND run_id = :run ORDER BY round
-"""
-_SWITCHES = "SELECT round, budget - cost FROM rounds WHERE switched AND run_id = :run ORDER BY round"
+"""  # noqa: E501
+_SWITCHES = (
+    "SELECT round, budget - cost FROM rounds WHERE switched AND run_id = :run ORDER BY round"
+)
 _MEANS = """
     SELECT AVG(CASE WHEN ABS(acceptance) < 1e290 THEN acceptance END{order}),
            AVG(CASE WHEN ABS(aggregation_error) < 1e290 THEN aggregation_error END{order})
     FROM rounds WHERE run_id = :run
 """  # a server refuses a sum that is too large for a number type
 _ORDER = {"postgresql": " ORDER BY round"}
-"""Sums are rounded, and a server adds rows in any order; SQLite takes them from the index of ``rounds``, in order."""
+"""Sums are rounded, and a server adds rows in any order; SQLite takes them from the index of
+``rounds``, in order.
+"""
 
 
 class Point(NamedTuple):
@@ -76,7 +89,9 @@ class Switch(NamedTuple):
 
 @dataclass(frozen=True)
 class Episode:
-    """One seen switch: the accuracy before it, the evaluations up to the next one, and all evaluations after it."""
+    """One seen switch: the accuracy before it, the evaluations up to the next one, and all
+    evaluations after it.
+    """
 
     switch: Switch
     before: float
@@ -117,7 +132,9 @@ def episodes(points: Sequence[Point], switches: Sequence[Switch]) -> list[Episod
 
 
 def worst_window(points: Sequence[Point], spent: int) -> float | None:
-    """Return the lowest mean accuracy of ``WINDOW`` evaluations in a row, after ``WARM_UP``; None if there are none."""
+    """Return the lowest mean accuracy of ``WINDOW`` evaluations in a row, after ``WARM_UP``; None
+    if there are none.
+    """
     late = [point.accuracy for point in points if point.budget > WARM_UP * spent]
     size = min(WINDOW, len(late))
     windows = [late[start : start + size] for start in range(len(late) - size + 1)] if late else []
@@ -125,17 +142,24 @@ def worst_window(points: Sequence[Point], spent: int) -> float | None:
 
 
 def measure(
-    run: Mapping[str, Any], points: Sequence[Point], switches: Sequence[Switch], means: tuple[float | None, float | None]
+    run: Mapping[str, Any],
+    points: Sequence[Point],
+    switches: Sequence[Switch],
+    means: tuple[float | None, float | None],
 ) -> dict[str, Any]:
     """Return a run's row of ``recovery``, without ``run_id``.
 
     Args:
-        run: The columns ``status``, ``rounds_every`` and ``budget_spent`` of a run that has ended with a result.
+        run: The columns ``status``, ``rounds_every`` and ``budget_spent`` of a run that has ended
+            with a result.
         points: Its evaluations that have an accuracy, in order.
         switches: In order.
         means: Means of the acceptance ratio and the aggregation error of its rounds.
     """
-    numbers: dict[str, Any] = dict.fromkeys(recovery.c.keys()[1:]) | {"switches_seen": 0, "recoveries": 0}
+    numbers: dict[str, Any] = dict.fromkeys(recovery.c.keys()[1:]) | {
+        "switches_seen": 0,
+        "recoveries": 0,
+    }
     if run["status"] == "diverged":
         return numbers | {"reason": DIVERGED}
     numbers["worst_window"] = worst_window(points, run["budget_spent"])
@@ -160,7 +184,9 @@ def measure(
 
 
 def measured(connection: Connection, run_id: int) -> dict[str, Any]:
-    """Return the row of ``recovery`` that a run with a result should have, computed from its other rows."""
+    """Return the row of ``recovery`` that a run with a result should have, computed from its other
+    rows.
+    """
     order = _ORDER.get(connection.dialect.name, "")
     run, points, switches, means = (
         connection.execute(text(statement.format(order=order)), {"run": run_id})
@@ -168,7 +194,10 @@ def measured(connection: Connection, run_id: int) -> dict[str, Any]:
     )
     acceptance, error = means.one()
     return measure(
-        dict(run.mappings().one()), [Point(*row) for row in points], [Switch(*row) for row in switches], (acceptance, error)
+        dict(run.mappings().one()),
+        [Point(*row) for row in points],
+        [Switch(*row) for row in switches],
+        (acceptance, error),
     )
 
 

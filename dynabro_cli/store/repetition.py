@@ -1,4 +1,6 @@
-"""Choose which stored results a sweep makes again: none, all, of other code or data, or the rest of an interrupted rerun."""
+"""Choose which stored results a sweep makes again: none, all, of other code or data, or the rest of
+an interrupted rerun.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from dynabro_cli.store.tables import runs, sweeps
 ToMake = Mapping[str, dt.datetime | None]
 """Keys of runs, with the end time of the stored result or failure."""
 Rerun = Literal["none", "changed", "all"]
-"""Results that a sweep makes again: none, results with a changed component or other data, or all results."""
+"""Results that a sweep makes again: none, results with a changed component or other data, or all
+results.
+"""
 
 
 def never(row: Mapping[str, Any] | RowMapping) -> bool:
@@ -31,14 +35,19 @@ def never(row: Mapping[str, Any] | RowMapping) -> bool:
     return False
 
 
-def changed(row: Mapping[str, Any] | RowMapping, data: Callable[[str], str | None] | None = None) -> bool:
-    """Make a run again if a component or its data have changed; not if this is unknown, or if only the engine has changed."""
+def changed(
+    row: Mapping[str, Any] | RowMapping, data: Callable[[str], str | None] | None = None
+) -> bool:
+    """Make a run again if a component or its data have changed; not if this is unknown, or if only
+    the engine has changed.
+    """
     return bool(changed_components(row["code_digests"], data))
 
 
 @dataclass(frozen=True)
 class UpTo:
-    """Make the runs again whose id is at most ``last``; a repetition has a higher id. Clocks do not matter.
+    """Make the runs again whose id is at most ``last``; a repetition has a higher id. Clocks do not
+    matter.
 
     Attributes:
         last: The highest id of a result or a failure at the start of the rerun.
@@ -53,11 +62,13 @@ class UpTo:
         return bool(row["id"] <= self.last)
 
 
-def repetition(connection: Connection, sweep: str | None, rerun: Rerun, folder: Path | None = None) -> Repeat:
+def repetition(
+    connection: Connection, sweep: str | None, rerun: Rerun, folder: Path | None = None
+) -> Repeat:
     """Return which runs a sweep makes again, as the database is when the sweep starts.
 
-    The next rerun of a sweep of this name continues an interrupted one. The start of the rerun is in its row in ``sweeps``
-    until each of its runs has been made.
+    The next rerun of a sweep of this name continues an interrupted one. The start of the rerun is
+    in its row in ``sweeps`` until each of its runs has been made.
 
     Args:
         connection: To the database.
@@ -66,12 +77,21 @@ def repetition(connection: Connection, sweep: str | None, rerun: Rerun, folder: 
         folder: The folder of data sets; None for the usual one.
     """
     if rerun != "all":
-        return functools.partial(changed, data=data_at_hand(folder)) if rerun == "changed" else never
-    latest = select(sweeps.c.rerun_after).where(sweeps.c.name == sweep).order_by(sweeps.c.id.desc()).limit(1)
+        return (
+            functools.partial(changed, data=data_at_hand(folder)) if rerun == "changed" else never
+        )
+    latest = (
+        select(sweeps.c.rerun_after)
+        .where(sweeps.c.name == sweep)
+        .order_by(sweeps.c.id.desc())
+        .limit(1)
+    )
     left = connection.execute(latest).scalar()
     if left is not None:
         return UpTo(left, goes_on=True)
-    highest = connection.execute(select(func.max(runs.c.id)).where(runs.c.status.in_((*ENDED, "failed")))).scalar()
+    highest = connection.execute(
+        select(func.max(runs.c.id)).where(runs.c.status.in_((*ENDED, "failed")))
+    ).scalar()
     return UpTo(highest or 0)
 
 
@@ -87,9 +107,13 @@ class Standing:
         repeat: The same.
     """
 
-    def __init__(self, connection: Connection | None, repeat: Repeat = never, folder: Path | None = None) -> None:
+    def __init__(
+        self, connection: Connection | None, repeat: Repeat = never, folder: Path | None = None
+    ) -> None:
         self.repeat, self._folder = repeat, folder
-        columns = select(runs.c.run_key, runs.c.id, runs.c.status, runs.c.finished_at, runs.c.code_digests)
+        columns = select(
+            runs.c.run_key, runs.c.id, runs.c.status, runs.c.finished_at, runs.c.code_digests
+        )
         found = [] if connection is None else connection.execute(columns).mappings().all()
         self._rows = {row["run_key"]: row for row in found}
 
@@ -112,7 +136,11 @@ class Standing:
             if not self.repeat(row):
                 return "stored"
             row = self._rows.get(run_key + RERUN_SUFFIX)
-        return "failed" if row is not None and row["status"] == "failed" and not self.repeat(row) else None
+        return (
+            "failed"
+            if row is not None and row["status"] == "failed" and not self.repeat(row)
+            else None
+        )
 
     def stored(self, keys: Iterable[str]) -> frozenset[str]:
         """Return the keys whose run has a result that is not made again."""
@@ -121,8 +149,8 @@ class Standing:
     def to_make(self, keys: Iterable[str], *, retry_failed: bool) -> ToMake:
         """Return the keys of the runs that are made, in the order of ``keys``.
 
-        Each key has the end time of the stored result or failure, which distinguishes that one from the result of the sweep;
-        None if there is neither.
+        Each key has the end time of the stored result or failure, which distinguishes that one from
+        the result of the sweep; None if there is neither.
 
         Args:
             keys: Keys of the sweep's runs.
@@ -133,12 +161,16 @@ class Standing:
 
     def _ended(self, run_key: str) -> dt.datetime | None:
         row = self._rows.get(run_key)
-        return row["finished_at"] if row is not None and row["status"] in (*ENDED, "failed") else None
+        return (
+            row["finished_at"] if row is not None and row["status"] in (*ENDED, "failed") else None
+        )
 
     def compare(self, keys: Iterable[str]) -> CodeComparison:
         """Compare the code and data of the runs that have a result with the current ones."""
         rows = (self._rows.get(key) for key in keys)
-        texts = ((row["code_digests"], 1) for row in rows if row is not None and row["status"] in ENDED)
+        texts = (
+            (row["code_digests"], 1) for row in rows if row is not None and row["status"] in ENDED
+        )
         return compare(texts, self._folder)
 
 
@@ -160,7 +192,9 @@ def stand(database: str, sweep: str | None, rerun: Rerun, folder: Path | None = 
         try:
             engine = open_read_only(database)
         except (NotFoundError, EmptyDatabaseError):
-            return Standing(None, UpTo(0) if rerun == "all" else changed if rerun == "changed" else never)
+            return Standing(
+                None, UpTo(0) if rerun == "all" else changed if rerun == "changed" else never
+            )
         with translated_errors(database), engine.connect() as connection:
             if sweep is not None:
                 refuse_name_of_search(connection, sweep.partition(" ")[0])

@@ -20,14 +20,17 @@ from dynabro_cli.store.open.files import sqlite_path
 MAGIC = b"dynabro checkpoint 1\n"
 DIGEST = hashlib.sha256().digest_size
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a full disk, after which nothing else can be stored; any other error concerns the folder only."""
+"""Errors of a full disk, after which nothing else can be stored; any other error concerns the
+folder only.
+"""
 
 OWNER = "database"
 """The file in ``DYNABRO_STATE`` with the path of the database that uses the folder itself."""
 
 Folder = Literal["checkpoints", "logs"]
 LOSSES: dict[Folder, str] = {
-    "checkpoints": "runs continue without new checkpoints, and an interrupted run resumes from its last one or starts again",
+    "checkpoints": "runs continue without new checkpoints, and an interrupted run resumes from "
+    "its last one or starts again",
     "logs": "runs continue without logs",
 }
 
@@ -35,8 +38,9 @@ LOSSES: dict[Folder, str] = {
 class SideFiles:
     """Checkpoints and logs of the runs of one database.
 
-    A checkpoint is complete, under a new name, before the database names it. So a run's row never names half a file. If a
-    folder cannot be written, for any reason except a full disk, runs continue without its files.
+    A checkpoint is complete, under a new name, before the database names it. So a run's row never
+    names half a file. If a folder cannot be written, for any reason except a full disk, runs
+    continue without its files.
 
     Args:
         folder: The folder; created with the first file.
@@ -44,17 +48,27 @@ class SideFiles:
         database: The file of the database, if the folder has to say whose it is.
     """
 
-    def __init__(self, folder: Path, tell: Callable[[str], None] = lambda line: None, database: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tell: Callable[[str], None] = lambda line: None,
+        database: Path | None = None,
+    ) -> None:
         self.folder, self._database = folder, database
         self._checkpoints, self._logs = folder / "checkpoints", folder / "logs"
         self._tell, self._told = tell, set[Folder]()
 
     @classmethod
     def of(cls, database: str | URL, tell: Callable[[str], None] = lambda line: None) -> SideFiles:
-        """Return the files of a database: in ``DYNABRO_STATE``, or beside it (``results.db.d``), or in ``NAME.d`` here for a
-        server's. In ``DYNABRO_STATE`` a second database has a separate folder: two may have runs of the same key.
+        """Return the files of a database: in ``DYNABRO_STATE``, or beside it (``results.db.d``), or
+        in ``NAME.d`` here for a server's. In ``DYNABRO_STATE`` a second database has a separate
+        folder: two may have runs of the same key.
         """
-        url = database if isinstance(database, str) else database.render_as_string(hide_password=False)
+        url = (
+            database
+            if isinstance(database, str)
+            else database.render_as_string(hide_password=False)
+        )
         path = sqlite_path(url)
         given = os.environ.get("DYNABRO_STATE")
         if given:
@@ -64,13 +78,18 @@ class SideFiles:
             first = _first_database(state)
             if first is None or not first.exists() or (path.exists() and first.samefile(path)):
                 return cls(state, tell, path.resolve())
-            return cls(state / f"{path.name}.{hashlib.sha256(bytes(path.resolve())).hexdigest()[:8]}.d", tell)
+            return cls(
+                state / f"{path.name}.{hashlib.sha256(bytes(path.resolve())).hexdigest()[:8]}.d",
+                tell,
+            )
         if path is not None:
             return cls(path.resolve().with_name(path.resolve().name + ".d"), tell)
         return cls(Path(f"{make_url(url).database}.d"), tell)
 
     def probe(self) -> None:
-        """Write to both folders and remove the file again, so that a problem is reported before a run starts."""
+        """Write to both folders and remove the file again, so that a problem is reported before a
+        run starts.
+        """
         folders: dict[Folder, Path] = {"checkpoints": self._checkpoints, "logs": self._logs}
         failed: dict[str, list[Folder]] = {}
         for kind, folder in folders.items():
@@ -79,7 +98,8 @@ class SideFiles:
                 tempfile.TemporaryFile(dir=folder).close()
                 sync(folder)
             except OSError as error:
-                if kind == "logs" or error.errno not in NO_ROOM:  # a full disk is an error when a checkpoint is written
+                # a full disk is an error when a checkpoint is written
+                if kind == "logs" or error.errno not in NO_ROOM:
                     failed.setdefault(_reason(error), []).append(kind)
         for reason, kinds in failed.items():
             self._go_without(kinds, reason)
@@ -104,7 +124,9 @@ class SideFiles:
         return self._logs / Path(f"{run_key}.log").name
 
     def open_log(self, run_key: str) -> Path | None:
-        """Return ``log``, in an existing folder; None if the folder cannot be created, which is reported once."""
+        """Return ``log``, in an existing folder; None if the folder cannot be created, which is
+        reported once.
+        """
         try:
             self._logs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -139,7 +161,9 @@ class SideFiles:
         except OSError as error:
             self.remove([part.name, name])
             if error.errno in NO_ROOM:
-                raise StorageError(f"{part}: {error.strerror}; make room; what was stored before is intact") from error
+                raise StorageError(
+                    f"{part}: {error.strerror}; make room; what was stored before is intact"
+                ) from error
             self.go_without("checkpoints", error)
             return None
         return name
@@ -147,7 +171,8 @@ class SideFiles:
     def load(self, name: str) -> bytes | None:
         """Return the content of a checkpoint; None if it is missing or damaged."""
         content = b""
-        for folder in (self._checkpoints, self.folder.parent / "checkpoints"):  # 1.0.0 used the second one for all databases
+        # 1.0.0 used the second one for all databases
+        for folder in (self._checkpoints, self.folder.parent / "checkpoints"):
             with contextlib.suppress(OSError):
                 content = content or (folder / Path(name).name).read_bytes()
         head, data = content[: len(MAGIC) + DIGEST], content[len(MAGIC) + DIGEST :]
@@ -164,14 +189,18 @@ class SideFiles:
                 (self._checkpoints / Path(name).name).unlink()
 
     def checkpoints(self) -> list[Path]:
-        """Return all checkpoint files, finished or not; empty if the folder is missing or cannot be read."""
+        """Return all checkpoint files, finished or not; empty if the folder is missing or cannot be
+        read.
+        """
         with contextlib.suppress(OSError):
             return sorted(self._checkpoints.iterdir())
         return []
 
 
 def _first_database(state: Path) -> Path | None:
-    """Return the database that the files in ``DYNABRO_STATE`` itself belong to; None if nothing says so."""
+    """Return the database that the files in ``DYNABRO_STATE`` itself belong to; None if nothing
+    says so.
+    """
     try:
         return Path(os.fsdecode((state / OWNER).read_bytes()))
     except OSError:
@@ -180,7 +209,11 @@ def _first_database(state: Path) -> Path | None:
 
 def _reason(error: OSError) -> str:
     """Return the reason why a folder cannot be written, in a few words."""
-    return "it is not a folder" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror or str(error)
+    return (
+        "it is not a folder"
+        if isinstance(error, FileExistsError | NotADirectoryError)
+        else error.strerror or str(error)
+    )
 
 
 def sync(path: Path) -> None:

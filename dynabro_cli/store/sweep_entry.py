@@ -24,22 +24,26 @@ if TYPE_CHECKING:
 
 
 class SweepEntry:
-    """Keep a sweep ``running`` in the database within the context; then ``finished``, ``failed`` or ``interrupted``.
+    """Keep a sweep ``running`` in the database within the context; then ``finished``, ``failed`` or
+    ``interrupted``.
 
-    It is ``interrupted`` if a signal ends it, and ``failed`` if some of its runs failed or any other error ends it. Within the
-    context, ``heartbeats`` must keep its ``owner`` alive. A row whose writer has died stays ``running``; ``presumed_dead``
-    distinguishes it from a live one. If the end cannot be written, the row stays ``running``; every run is stored.
+    It is ``interrupted`` if a signal ends it, and ``failed`` if some of its runs failed or any
+    other error ends it. Within the context, ``heartbeats`` must keep its ``owner`` alive. A row
+    whose writer has died stays ``running``; ``presumed_dead`` distinguishes it from a live one. If
+    the end cannot be written, the row stays ``running``; every run is stored.
 
     Args:
         engine: A database opened for writing, or a connection to one that recorders share.
         name: The name that the runs are stored under.
         runs: Number of runs.
-        to_make: Keys of the runs that it makes, as ``Standing.to_make`` returns them; the others were stored before.
+        to_make: Keys of the runs that it makes, as ``Standing.to_make`` returns them; the others
+            were stored before.
         jobs: Number of runs at a time.
         executor: The executor's name.
-        text: Returns the text of the sweep's file, None if it is unknown. It is called in the transaction that stores the row:
-            an error that it raises leaves nothing stored.
-        rerun_after: For a rerun of all runs, the highest id that is made again; kept until ``complete`` is set.
+        text: Returns the text of the sweep's file, None if it is unknown. It is called in the
+            transaction that stores the row: an error that it raises leaves nothing stored.
+        rerun_after: For a rerun of all runs, the highest id that is made again; kept until
+            ``complete`` is set.
         stored_before: Number of runs that were stored before, if ``to_make`` does not say it.
 
     Attributes:
@@ -49,7 +53,8 @@ class SweepEntry:
         complete: To be set if no run is left to make.
 
     Raises:
-        DynabroError: The database cannot be written at the start of the sweep, or ``text`` raises it.
+        DynabroError: The database cannot be written at the start of the sweep, or ``text`` raises
+            it.
     """
 
     def __init__(
@@ -91,13 +96,24 @@ class SweepEntry:
         now = sign_of_life(connection)
         who = {"owner": self.owner, "host": platform.node(), "pid": os.getpid()}
         text = self._text(connection)
-        values = self._values | who | now | {"status": "running", "started_at": now["heartbeat_at"], "yaml": text}
-        self.id = connection.execute(insert(sweeps).values(values).returning(sweeps.c.id)).scalar_one()
+        values = (
+            self._values
+            | who
+            | now
+            | {"status": "running", "started_at": now["heartbeat_at"], "yaml": text}
+        )
+        self.id = connection.execute(
+            insert(sweeps).values(values).returning(sweeps.c.id)
+        ).scalar_one()
         self._list_runs(connection, now["heartbeat_at"])
 
     def _list_runs(self, connection: Connection, now: dt.datetime) -> None:
-        """Store the list of runs that this sweep makes; delete the lists of former sweeps of its name."""
-        namesakes = select(sweeps).where(sweeps.c.name == self._values["name"], sweeps.c.id != self.id)
+        """Store the list of runs that this sweep makes; delete the lists of former sweeps of its
+        name.
+        """
+        namesakes = select(sweeps).where(
+            sweeps.c.name == self._values["name"], sweeps.c.id != self.id
+        )
         over = [
             row["id"]
             for row in connection.execute(namesakes).mappings()
@@ -105,10 +121,18 @@ class SweepEntry:
         ]
         connection.execute(delete(sweep_runs).where(sweep_runs.c.sweep_id.in_(over)))
         if self._to_make:
-            rows = [{"sweep_id": self.id, "run_key": key, "ended_before": when} for key, when in self._to_make.items()]
+            rows = [
+                {"sweep_id": self.id, "run_key": key, "ended_before": when}
+                for key, when in self._to_make.items()
+            ]
             connection.execute(insert(sweep_runs), rows)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         status = "failed" if self.failed or error is not None else "finished"
         if isinstance(error, InterruptedRunError | PreemptedError | KeyboardInterrupt):
             status = "interrupted"
@@ -120,4 +144,6 @@ class SweepEntry:
     def _end(self, connection: Connection, ended: dict[str, Any]) -> None:
         now = sign_of_life(connection)
         mine = (sweeps.c.id == self.id) & (sweeps.c.owner == self.owner)
-        connection.execute(update(sweeps).where(mine).values(now | ended | {"ended_at": now["heartbeat_at"]}))
+        connection.execute(
+            update(sweeps).where(mine).values(now | ended | {"ended_at": now["heartbeat_at"]})
+        )

@@ -1,4 +1,6 @@
-"""The rows of a search's trials: begun before their runs, ended after them, and taken over from a command that has died."""
+"""The rows of a search's trials: begun before their runs, ended after them, and taken over from a
+command that has died.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,27 @@ from dynabro_cli.store.ownership import database_time, presumed_dead
 from dynabro_cli.store.read.searches import OF_SEARCH, codes_of, text_of, trials_of
 from dynabro_cli.store.tables import sweep_runs, sweeps, trials
 
-CHANGEABLE = ("description", "plugins", "grid", "first", "trials", "sampler", "sampler_seed", "pruner", "then")
+CHANGEABLE = (
+    "description",
+    "plugins",
+    "grid",
+    "first",
+    "trials",
+    "sampler",
+    "sampler_seed",
+    "pruner",
+    "then",
+)
 """Keys of a search's file that may change while trials are added."""
 
 
 def begin(
-    connection: Connection, search: str, number: int, sweep_id: int | None, parameters: Mapping[str, Any], keys: Sequence[str]
+    connection: Connection,
+    search: str,
+    number: int,
+    sweep_id: int | None,
+    parameters: Mapping[str, Any],
+    keys: Sequence[str],
 ) -> bool:
     """Store a trial as ``running``; return False if another command has taken the number.
 
@@ -36,7 +53,13 @@ def begin(
     before = connection.execute(taken).first()
     if before is not None:
         return sweep_id is not None and tuple(before) == (sweep_id, "running", values["parameters"])
-    row = {"search": search, "number": number, "sweep_id": sweep_id, "status": "running", "value": None}
+    row = {
+        "search": search,
+        "number": number,
+        "sweep_id": sweep_id,
+        "status": "running",
+        "value": None,
+    }
     connection.execute(insert(trials).values(row | values))
     if sweep_id is not None:
         list_runs(connection, sweep_id, keys)
@@ -45,52 +68,79 @@ def begin(
 
 def list_runs(connection: Connection, sweep_id: int, keys: Sequence[str]) -> None:
     """Add runs to the list of a command."""
-    known = select(sweep_runs.c.run_key).where(sweep_runs.c.sweep_id == sweep_id, sweep_runs.c.run_key.in_(keys))
+    known = select(sweep_runs.c.run_key).where(
+        sweep_runs.c.sweep_id == sweep_id, sweep_runs.c.run_key.in_(keys)
+    )
     listed = set(connection.execute(known).scalars())
-    fresh = [{"sweep_id": sweep_id, "run_key": key} for key in dict.fromkeys(keys) if key not in listed]
+    fresh = [
+        {"sweep_id": sweep_id, "run_key": key} for key in dict.fromkeys(keys) if key not in listed
+    ]
     if fresh:
         connection.execute(insert(sweep_runs), fresh)
 
 
 def end(connection: Connection, search: str, number: int, status: str, value: float | None) -> None:
-    """Store the end of a trial, unless it has ended already; an infinite value is stored as NULL."""
-    mine = (trials.c.search == search) & (trials.c.number == number) & (trials.c.status == "running")
+    """Store the end of a trial, unless it has ended already; an infinite value is stored as
+    NULL.
+    """
+    mine = (
+        (trials.c.search == search) & (trials.c.number == number) & (trials.c.status == "running")
+    )
     stored = value if value is not None and math.isfinite(value) else None
     connection.execute(update(trials).where(mine).values(status=status, value=stored))
 
 
 def news(reading: Connection, here: Connection | None) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the sound trials of another database that are missing here, as they would be stored, and the searches left out.
+    """Return the sound trials of another database that are missing here, as they would be stored,
+    and the searches left out.
 
-    Trials of a search that is here, too, get the next numbers. They are left out if the two searches differ.
+    Trials of a search that is here, too, get the next numbers. They are left out if the two
+    searches differ.
 
     Args:
         reading: A connection to the other database.
         here: A connection to this database; None if it does not exist.
     """
-    wrong, every = unsound(reading), reading.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings()
+    wrong, every = (
+        unsound(reading),
+        reading.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings(),
+    )
     rows = [dict(row) for row in every if (row["search"], row["number"]) not in wrong]
     found, different = [], []
     for name, theirs in itertools.groupby(rows, key=lambda row: str(row["search"])):
         file = name.partition(": ")[0]
         present = select(trials.c.run_keys, trials.c.number).where(trials.c.search == name)
-        numbers = {} if here is None else {row.run_keys: row.number for row in here.execute(present)}
+        numbers = (
+            {} if here is None else {row.run_keys: row.number for row in here.execute(present)}
+        )
         missing = [row | {"sweep_id": None} for row in theirs if row["run_keys"] not in numbers]
         text = None if here is None else text_of(here, file)
-        if missing and (numbers or text is not None) and not _same_question(text, text_of(reading, file)):
+        if (
+            missing
+            and (numbers or text is not None)
+            and not _same_question(text, text_of(reading, file))
+        ):
             different.append(name)
             continue
         after = max(numbers.values(), default=-1) + 1
-        found += [row | {"number": number} for number, row in enumerate(missing, after)] if numbers else missing
+        found += (
+            [row | {"number": number} for number, row in enumerate(missing, after)]
+            if numbers
+            else missing
+        )
     return found, different
 
 
 def copy(reading: Connection, connection: Connection) -> tuple[int, list[str]]:
-    """Copy ``news``, and the texts of new searches; return the number of trials, and the searches that are left out."""
+    """Copy ``news``, and the texts of new searches; return the number of trials, and the searches
+    that are left out.
+    """
     found, different = news(reading, connection)
     wrong = unsound_rows(reading, sweeps)
     for name in dict.fromkeys(row["search"].partition(": ")[0] for row in found):
-        theirs = select(sweeps).where(sweeps.c.name == name, OF_SEARCH, sweeps.c.id.not_in([number for (number,) in wrong]))
+        theirs = select(sweeps).where(
+            sweeps.c.name == name, OF_SEARCH, sweeps.c.id.not_in([number for (number,) in wrong])
+        )
         row = reading.execute(theirs.order_by(sweeps.c.id.desc()).limit(1)).mappings().first()
         if row is not None and text_of(connection, name) is None:
             status = "interrupted" if row["status"] == "running" else row["status"]
@@ -102,9 +152,14 @@ def copy(reading: Connection, connection: Connection) -> tuple[int, list[str]]:
 
 
 def _same_question(text: str | None, other: str | None) -> bool:
-    """Return True if the files of two stored searches are spelled the same, except for keys that may change."""
+    """Return True if the files of two stored searches are spelled the same, except for keys that
+    may change.
+    """
     try:
-        first, second = ({k: v for k, v in yaml.safe_load(one or "").items() if k not in CHANGEABLE} for one in (text, other))
+        first, second = (
+            {k: v for k, v in yaml.safe_load(one or "").items() if k not in CHANGEABLE}
+            for one in (text, other)
+        )
     except (AttributeError, ValueError, RecursionError, yaml.YAMLError):
         return False
     return bool(first == second)
@@ -116,28 +171,49 @@ def _is_sound(row: Mapping[str, Any] | RowMapping) -> bool:
         parameters, keys = json.loads(row["parameters"]), json.loads(row["run_keys"])
     except (ValueError, TypeError, RecursionError):
         return False
-    return isinstance(parameters, dict) and isinstance(keys, list) and all(isinstance(key, str) for key in keys) and bool(keys)
+    return (
+        isinstance(parameters, dict)
+        and isinstance(keys, list)
+        and all(isinstance(key, str) for key in keys)
+        and bool(keys)
+    )
 
 
-def take_over(connection: Connection, search: str, sweep_id: int, *, failed: bool = False, changed: bool = False) -> list[int]:
-    """Make the running trials of commands that have ended or died ours; return the numbers of all that are ours.
+def take_over(
+    connection: Connection,
+    search: str,
+    sweep_id: int,
+    *,
+    failed: bool = False,
+    changed: bool = False,
+) -> list[int]:
+    """Make the running trials of commands that have ended or died ours; return the numbers of all
+    that are ours.
 
-    With ``failed``, the failed trials are running again, and ours, too. With ``changed``, so are the trials with a run that was
-    made with other code of a component.
+    With ``failed``, the failed trials are running again, and ours, too. With ``changed``, so are
+    the trials with a run that was made with other code of a component.
     """
     every = trials_of(connection, search)
     states = ("running", "failed") if failed else ("running",)
-    codes = codes_of(connection, [key for trial in every for key in trial.run_keys]) if changed else {}
+    codes = (
+        codes_of(connection, [key for trial in every for key in trial.run_keys]) if changed else {}
+    )
     other = {key for key, code in codes.items() if changed_components(code)}
-    rows = [trial for trial in every if trial.status in states or other.intersection(trial.run_keys)]
-    owners = select(sweeps).where(sweeps.c.id.in_({trial.sweep_id for trial in rows if trial.sweep_id is not None}))
+    rows = [
+        trial for trial in every if trial.status in states or other.intersection(trial.run_keys)
+    ]
+    owners = select(sweeps).where(
+        sweeps.c.id.in_({trial.sweep_id for trial in rows if trial.sweep_id is not None})
+    )
     now = database_time(connection)
     alive = {
         row["id"]
         for row in connection.execute(owners).mappings()
         if row["id"] != sweep_id and row["status"] == "running" and not presumed_dead(row, now)
     }
-    left = [trial.number for trial in rows if trial.status != "running" or trial.sweep_id not in alive]
+    left = [
+        trial.number for trial in rows if trial.status != "running" or trial.sweep_id not in alive
+    ]
     which = (trials.c.search == search) & trials.c.number.in_(left)
     connection.execute(update(trials).where(which).values(sweep_id=sweep_id, status="running"))
     return left
@@ -146,5 +222,9 @@ def take_over(connection: Connection, search: str, sweep_id: int, *, failed: boo
 def unsound(connection: Connection) -> dict[tuple[Any, ...], str]:
     """Return the problem of each trial that dynabro cannot have written, by search and number."""
     rows = connection.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings()
-    texts = {(row["search"], row["number"]): "its parameters or run keys cannot be read" for row in rows if not _is_sound(row)}
+    texts = {
+        (row["search"], row["number"]): "its parameters or run keys cannot be read"
+        for row in rows
+        if not _is_sound(row)
+    }
     return texts | unsound_rows(connection, trials)

@@ -5,37 +5,80 @@ from __future__ import annotations
 from dynabro_cli.experiment.spec import fields
 
 STUDENT = (
-    *(12.706204736174694, 4.302652729749462, 3.1824463052837078, 2.7764451051977934, 2.5705818356363146),
-    *(2.4469118511449786, 2.364624251592784, 2.306004135204166, 2.262157162798205, 2.228138851986274),
-    *(2.200985160091639, 2.1788128296672284, 2.1603686564627913, 2.144786687917804, 2.131449545559776),
-    *(2.1199052992212546, 2.1098155778333156, 2.1009220402410382, 2.0930240544083087, 2.085963447265864),
-    *(2.0796138447276795, 2.0738730679040254, 2.0686576104190486, 2.0638985616280245, 2.0595385527532972),
+    *(
+        12.706204736174694,
+        4.302652729749462,
+        3.1824463052837078,
+        2.7764451051977934,
+        2.5705818356363146,
+    ),
+    *(
+        2.4469118511449786,
+        2.364624251592784,
+        2.306004135204166,
+        2.262157162798205,
+        2.228138851986274,
+    ),
+    *(
+        2.200985160091639,
+        2.1788128296672284,
+        2.1603686564627913,
+        2.144786687917804,
+        2.131449545559776,
+    ),
+    *(
+        2.1199052992212546,
+        2.1098155778333156,
+        2.1009220402410382,
+        2.0930240544083087,
+        2.085963447265864,
+    ),
+    *(
+        2.0796138447276795,
+        2.0738730679040254,
+        2.0686576104190486,
+        2.0638985616280245,
+        2.0595385527532972,
+    ),
     *(2.0555294386428735, 2.0518305164802846, 2.0484071417952454, 2.045229642132703),
 )
-"""The 0.975 quantiles of Student's t with 1 to 29 degrees of freedom: SQL has no function for them."""
+"""The 0.975 quantiles of Student's t with 1 to 29 degrees of freedom: SQL has no function for
+them.
+"""
 NORMAL = 1.959963984540054
 """The 0.975 quantile of the normal distribution."""
 
 
 def student_sql(freedom: str) -> str:
-    """Return an SQL expression for the 0.975 quantile of Student's t; NULL without degrees of freedom.
+    """Return an SQL expression for the 0.975 quantile of Student's t; NULL without degrees of
+    freedom.
 
-    With more than 29 degrees of freedom it is the expansion in 1/freedom at the normal quantile z, to the third order
-    (Abramowitz and Stegun, 26.7.5), whose error is below 1e-6.
+    With more than 29 degrees of freedom it is the expansion in 1/freedom at the normal quantile z,
+    to the third order (Abramowitz and Stegun, 26.7.5), whose error is below 1e-6.
 
     Args:
         freedom: SQL expression for the degrees of freedom, an integer.
     """
     z = NORMAL
-    orders = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
+    orders = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
     listed = " ".join(f"WHEN {place} THEN {value}" for place, value in enumerate(STUDENT, 1))
     first, second, third = orders
     beyond = f"{z} + ({first} + ({second} + {third} / {freedom}) / {freedom}) / {freedom}"
-    return f"CASE {freedom} {listed} ELSE CASE WHEN {freedom} > {len(STUDENT)} THEN {beyond} END END"
+    return (
+        f"CASE {freedom} {listed} ELSE CASE WHEN {freedom} > {len(STUDENT)} THEN {beyond} END END"
+    )
 
 
-RULE = "CASE pre_aggregators WHEN 'none' THEN '' ELSE pre_aggregators || '+' END || aggregator AS rule"
-"""The column ``rule`` in views, exports and frames, as SQL: the aggregator with its chain, such as ``nnm+cwtm``."""
+RULE = (
+    "CASE pre_aggregators WHEN 'none' THEN '' ELSE pre_aggregators || '+' END || aggregator AS rule"
+)
+"""The column ``rule`` in views, exports and frames, as SQL: the aggregator with its chain, such as
+``nnm+cwtm``.
+"""
 _CELL = ", ".join(name for name in fields() if name != "seed")
 """The fields of a cell, as SQL."""
 VIEWS = {
@@ -47,7 +90,7 @@ VIEWS = {
         UNION ALL
         SELECT byzantine_counts.run_id, byzantine_counts.byzantine, byzantine_counts.rounds
         FROM runs JOIN byzantine_counts ON byzantine_counts.run_id = runs.id WHERE runs.rounds_every <> 1
-    """,
+    """,  # noqa: E501
     "final_accuracy": f"""
         CREATE VIEW final_accuracy AS
         SELECT {_CELL}, n, mean, std, mean_gap, diverged, mean - half AS ci_low, mean + half AS ci_high, {RULE}
@@ -63,7 +106,9 @@ VIEWS = {
                                  AVG(final_accuracy) OVER (PARTITION BY {_CELL}) AS cell_mean
                           FROM runs WHERE status IN ('finished', 'diverged')) AS results
                     GROUP BY {_CELL}) AS cells) AS intervals
-    """,
+    """,  # noqa: E501
 }
 OLDER = {"final_accuracy": VIEWS["final_accuracy"].replace(f", {RULE}", "")}
-"""Earlier definitions of views, in databases of 1.0.0: not foreign, and replaced by the next command that writes."""
+"""Earlier definitions of views, in databases of 1.0.0: not foreign, and replaced by the next
+command that writes.
+"""

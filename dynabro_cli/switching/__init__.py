@@ -1,1 +1,3 @@
-"""Identity-switching strategies, one file each: which workers are Byzantine at each tick of the clock."""
+"""Identity-switching strategies, one file each: which workers are Byzantine at each tick of the
+clock.
+"""

@@ -1,9 +1,10 @@
 """The contract of switching strategies, and their registry.
 
-A strategy is a factory ``(parameters, SwitchingSetting) -> Switching``. Its schedule depends only on the seed and the tick: two
-methods with the same seed face the same identities at the same ticks, and any tick can be computed again. Three kinds depend
-on more: a strategy that uses the round's level has ``in_round``, a strategy that uses the place within the round has
-``within``, and a strategy that follows the run has ``follow``.
+A strategy is a factory ``(parameters, SwitchingSetting) -> Switching``. Its schedule depends only
+on the seed and the tick: two methods with the same seed face the same identities at the same ticks,
+and any tick can be computed again. Three kinds depend on more: a strategy that uses the round's
+level has ``in_round``, a strategy that uses the place within the round has ``within``, and a
+strategy that follows the run has ``follow``.
 """
 
 from __future__ import annotations
@@ -47,10 +48,12 @@ class Follow(NamedTuple):
     """Rules for a strategy that follows the run. Its state is in the run's checkpoints.
 
     Attributes:
-        initial: The state before the first round; ``Late``, so that building a strategy loads no torch.
+        initial: The state before the first round; ``Late``, so that building a strategy loads no
+            torch.
         mask: Maps the state to the mask [m] of the next round.
-        learn: Maps the state and the acceptance ratio of the round's Byzantine messages (None if none was sent; see
-            ``simulation.round.acceptance``) to the next state. It is called at the end of every round.
+        learn: Maps the state and the acceptance ratio of the round's Byzantine messages (None if
+            none was sent; see ``simulation.round.acceptance``) to the next state. It is called at
+            the end of every round.
     """
 
     initial: Mapping[str, Tensor]
@@ -64,13 +67,15 @@ class Switching(NamedTuple):
     Attributes:
         mask: ``mask(t)`` is the bool mask [m] of the Byzantine workers at tick t = 0, 1, ...
         always: The number of Byzantine workers, if it is the same at every tick.
-        in_round: ``in_round(t, level)`` replaces ``mask(t)`` if the mask depends on the round's level. ``level`` is J if the
-            round has an MLMC correction, 0 if not, and None if the method has no levels. ``mask`` is then the mask of the
-            highest level.
-        within: ``within(t, k, n)`` replaces ``mask`` if the clock counts computations: the mask of round t at its computation
-            k of 0, ..., n - 1.
-        follow: The rules of a strategy that follows the run; ``mask`` then applies until the strategy has learnt something.
-        kept: True if the run stores each change of the Byzantine set, because the seed does not determine the set.
+        in_round: ``in_round(t, level)`` replaces ``mask(t)`` if the mask depends on the round's
+            level. ``level`` is J if the round has an MLMC correction, 0 if not, and None if the
+            method has no levels. ``mask`` is then the mask of the highest level.
+        within: ``within(t, k, n)`` replaces ``mask`` if the clock counts computations: the mask of
+            round t at its computation k of 0, ..., n - 1.
+        follow: The rules of a strategy that follows the run; ``mask`` then applies until the
+            strategy has learnt something.
+        kept: True if the run stores each change of the Byzantine set, because the seed does not
+            determine the set.
     """
 
     mask: Callable[[int], Tensor]
@@ -81,11 +86,14 @@ class Switching(NamedTuple):
     kept: bool = False
 
 
-REGISTRY: Registry[Callable[..., Switching]] = Registry("switching strategy", "dynabro_cli.switching")
+REGISTRY: Registry[Callable[..., Switching]] = Registry(
+    "switching strategy", "dynabro_cli.switching"
+)
 
 
 def uniform_subset(setting: SwitchingSetting, counter: int) -> Tensor:
-    """Draw ``byzantine`` of the workers uniformly, as a mask [m]; a pure function of the seed and ``counter``.
+    """Draw ``byzantine`` of the workers uniformly, as a mask [m]; a pure function of the seed and
+    ``counter``.
 
     Raises:
         SpecError: Unless 0 <= byzantine <= workers.
@@ -100,4 +108,7 @@ def uniform_subset(setting: SwitchingSetting, counter: int) -> Tensor:
 def check_count(setting: SwitchingSetting) -> None:
     """Raise SpecError unless 0 <= byzantine <= workers."""
     if not 0 <= setting.byzantine <= setting.workers:
-        raise SpecError(f"byzantine={setting.byzantine} of workers={setting.workers} is not legal. Try: a number of workers")
+        raise SpecError(
+            f"byzantine={setting.byzantine} of workers={setting.workers} is not legal. Try: a "
+            "number of workers"
+        )

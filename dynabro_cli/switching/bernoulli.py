@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    p: float = parameter(minimum=0, maximum=1, help="probability that an honest worker turns Byzantine at a tick")
+    p: float = parameter(
+        minimum=0, maximum=1, help="probability that an honest worker turns Byzantine at a tick"
+    )
     D: int = parameter(minimum=1, help="ticks for which it stays Byzantine")
-    delta_max: float = parameter(minimum=0, maximum=1, help="largest fraction of Byzantine workers at once")
+    delta_max: float = parameter(
+        minimum=0, maximum=1, help="largest fraction of Byzantine workers at once"
+    )
     draws: str = parameter(
         "honest",
         choices=("honest", "all"),
@@ -29,23 +33,29 @@ class Parameters:
     )
 
 
-@REGISTRY.register("bernoulli", Parameters, reference="DynaBRO (ICML 2024), Section 6, Bernoulli(p, D, delta_max)")
+@REGISTRY.register(
+    "bernoulli", Parameters, reference="DynaBRO (ICML 2024), Section 6, Bernoulli(p, D, delta_max)"
+)
 def bernoulli(parameters: Parameters, setting: SwitchingSetting) -> Switching:
-    """Bernoulli(p, D, delta_max): at each tick every honest worker draws Ber(p); on 1 it is Byzantine for D ticks.
+    """Bernoulli(p, D, delta_max): at each tick every honest worker draws Ber(p); on 1 it is
+    Byzantine for D ticks.
 
-    At most floor(delta_max m) workers are Byzantine at a time: if too many draw 1, a uniform choice of them turns Byzantine and
-    the rest stay honest. The declared number of Byzantine workers is not used. A worker whose D ticks are over draws again at
-    once.
+    At most floor(delta_max m) workers are Byzantine at a time: if too many draw 1, a uniform choice
+    of them turns Byzantine and the rest stay honest. The declared number of Byzantine workers is
+    not used. A worker whose D ticks are over draws again at once.
 
-    With draws=all, Byzantine workers draw, too: a worker whose draw is 1 is Byzantine for D ticks from now on.
+    With draws=all, Byzantine workers draw, too: a worker whose draw is 1 is Byzantine for D ticks
+    from now on.
 
-    Differs from the paper: the paper samples "independently across workers and iterations", and does not say whether a worker
-    that is already Byzantine draws. Both readings are here.
+    Differs from the paper: the paper samples "independently across workers and iterations", and
+    does not say whether a worker that is already Byzantine draws. Both readings are here.
     """
     m = setting.workers
-    most = math.floor(parameters.delta_max * m + 1e-9)  # so that 0.72 x 25 is 18, despite binary fractions
+    # so that 0.72 x 25 is 18, despite binary fractions
+    most = math.floor(parameters.delta_max * m + 1e-9)
     streams = Streams(setting.seed)
-    left = np.zeros(m, dtype=np.int64)  # ticks that each worker stays Byzantine, the current one included
+    # ticks that each worker stays Byzantine, the current one included
+    left = np.zeros(m, dtype=np.int64)
     at = -1
 
     def step(t: int) -> None:

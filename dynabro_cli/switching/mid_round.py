@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting, check_count, uniform_subset
+from dynabro_cli.switching._api import (
+    REGISTRY,
+    Switching,
+    SwitchingSetting,
+    check_count,
+    uniform_subset,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,19 +21,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    K: int = parameter(minimum=1, help="rounds from one change to the next: one round in K is dynamic")
+    K: int = parameter(
+        minimum=1, help="rounds from one change to the next: one round in K is dynamic"
+    )
 
 
 @REGISTRY.register(
-    "mid-round", Parameters, reference="dynabro's own, for the dynamic rounds of DynaBRO (ICML 2024), Theorem 4.1"
+    "mid-round",
+    Parameters,
+    reference="dynabro's own, for the dynamic rounds of DynaBRO (ICML 2024), Theorem 4.1",
 )
 def mid_round(parameters: Parameters, setting: SwitchingSetting) -> Switching:
-    """Mid-round: as periodic, but with clock=computation every change comes in the middle of a round.
+    """Mid-round: as periodic, but with clock=computation every change comes in the middle of a
+    round.
 
-    In rounds K, 2K, ... the set of the declared size f is redrawn uniformly after half of the gradient computations. So
-    floor(T/K) of T rounds are dynamic, whatever their levels; a round of one computation cannot be, and its change comes after
-    it. The aggregate of level J - 1 then belongs to one set, and the aggregate of level J to two, which is what the fail-safe
-    filter of Algorithm 2 is made for.
+    In rounds K, 2K, ... the set of the declared size f is redrawn uniformly after half of the
+    gradient computations. So floor(T/K) of T rounds are dynamic, whatever their levels; a round of
+    one computation cannot be, and its change comes after it. The aggregate of level J - 1 then
+    belongs to one set, and the aggregate of level J to two, which is what the fail-safe filter of
+    Algorithm 2 is made for.
 
     With clock=round, the same sets change between rounds.
     """

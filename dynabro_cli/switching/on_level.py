@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
-from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting, check_count, uniform_subset
+from dynabro_cli.switching._api import (
+    REGISTRY,
+    Switching,
+    SwitchingSetting,
+    check_count,
+    uniform_subset,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,21 +23,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    level: int = parameter(minimum=0, help="lowest level J of a round in which workers are Byzantine")
-    K: int | None = parameter(None, minimum=1, help="ticks between two draws of the set; auto: it stays the same")
+    level: int = parameter(
+        minimum=0, help="lowest level J of a round in which workers are Byzantine"
+    )
+    K: int | None = parameter(
+        None, minimum=1, help="ticks between two draws of the set; auto: it stays the same"
+    )
 
 
 @REGISTRY.register(
-    "on-level", Parameters, reference="dynabro's own, against Algorithm 1 of DynaBRO (ICML 2024), Section 4, equation (2)"
+    "on-level",
+    Parameters,
+    reference="dynabro's own, against Algorithm 1 of DynaBRO (ICML 2024), Section 4, equation (2)",
 )
 def on_level(parameters: Parameters, setting: SwitchingSetting) -> Switching:
-    """On-level: f workers are Byzantine in rounds whose MLMC level J is at least ``level``; all are honest in other rounds.
+    """On-level: f workers are Byzantine in rounds whose MLMC level J is at least ``level``; all are
+    honest in other rounds.
 
-    f is the declared number of Byzantine workers. A correction is multiplied by 2^J, so without the fail-safe filter these
-    are the rounds in which an attack does most. They are rare: for level >= 1 their share is 2^(1 - level) - 2^-jmax. Rounds of
-    a level above jmax have no correction and do not count. With K, a new set is drawn uniformly every K ticks, as in periodic.
-    With clock=computation and K under 2^J, identities change within such a round (a dynamic round), the case that the filter of
-    Algorithm 2 is made for.
+    f is the declared number of Byzantine workers. A correction is multiplied by 2^J, so without the
+    fail-safe filter these are the rounds in which an attack does most. They are rare: for level >=
+    1 their share is 2^(1 - level) - 2^-jmax. Rounds of a level above jmax have no correction and do
+    not count. With K, a new set is drawn uniformly every K ticks, as in periodic. With
+    clock=computation and K under 2^J, identities change within such a round (a dynamic round), the
+    case that the filter of Algorithm 2 is made for.
 
     Raises SpecError if the method has no levels, or if ``level`` is above its jmax.
     """
@@ -42,7 +56,8 @@ def on_level(parameters: Parameters, setting: SwitchingSetting) -> Switching:
         )
     if parameters.level > setting.jmax:
         raise SpecError(
-            f"switching 'on-level': level={parameters.level} never occurs, because the method's jmax is {setting.jmax}. "
+            f"switching 'on-level': level={parameters.level} never occurs, because the "
+            f"method's jmax is {setting.jmax}. "
             f"Try: level={setting.jmax} or less"
         )
 

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting, check_count, uniform_subset
+from dynabro_cli.switching._api import (
+    REGISTRY,
+    Switching,
+    SwitchingSetting,
+    check_count,
+    uniform_subset,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +26,9 @@ class Parameters:
 
 @REGISTRY.register("periodic", Parameters, reference="DynaBRO (ICML 2024), Section 6, Periodic(K)")
 def periodic(parameters: Parameters, setting: SwitchingSetting) -> Switching:
-    """Periodic(K): every K ticks a new Byzantine set of the declared size is drawn uniformly from all workers."""
+    """Periodic(K): every K ticks a new Byzantine set of the declared size is drawn uniformly from
+    all workers.
+    """
 
     @functools.lru_cache(maxsize=2)
     def drawn(epoch: int) -> Tensor:

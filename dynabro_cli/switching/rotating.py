@@ -29,21 +29,27 @@ class Parameters:
 def rotating(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     """Rotating: three groups of workers take turns at being Byzantine.
 
-    Worker i belongs to group floor(3i/m); group g is Byzantine at tick t if floor(t/period) mod 3 = g. The period is
-    floor(1/(3 alpha)), alpha = 1 - beta: 3, 33 and 66 ticks for beta = 0.9, 0.99 and 0.995.
+    Worker i belongs to group floor(3i/m); group g is Byzantine at tick t if floor(t/period) mod 3 =
+    g. The period is floor(1/(3 alpha)), alpha = 1 - beta: 3, 33 and 66 ticks for beta = 0.9, 0.99
+    and 0.995.
 
-    Raises SpecError if there are fewer than three workers or exactly four, if the declared number of Byzantine workers is not
-    the size of the largest group, or if neither the method has a beta nor period= is given.
+    Raises SpecError if there are fewer than three workers or exactly four, if the declared number
+    of Byzantine workers is not the size of the largest group, or if neither the method has a beta
+    nor period= is given.
     """
     m = setting.workers
     groups = [3 * worker // m for worker in range(m)]
     largest = max(groups.count(group) for group in set(groups))
     problems = []
     if m < 3:
-        problems.append(f"switching 'rotating' needs three groups of workers, but workers={m}. Try: 3 workers or more")
+        problems.append(
+            f"switching 'rotating' needs three groups of workers, but workers={m}. Try: 3 "
+            "workers or more"
+        )
     elif 2 * largest >= m:
         problems.append(
-            f"switching 'rotating' makes {largest} of {m} workers Byzantine, not under half. Try: 3, 5 or more workers"
+            f"switching 'rotating' makes {largest} of {m} workers Byzantine, not under half. "
+            "Try: 3, 5 or more workers"
         )
     elif setting.byzantine != largest:
         problems.append(
@@ -52,7 +58,8 @@ def rotating(parameters: Parameters, setting: SwitchingSetting) -> Switching:
         )
     if parameters.period is None and setting.beta is None:
         problems.append(
-            "switching 'rotating' takes its period from the method's beta, and the method has none. Try: 'rotating:period=...'"
+            "switching 'rotating' takes its period from the method's beta, and the method has "
+            "none. Try: 'rotating:period=...'"
         )
     if problems:
         raise SpecError(problems)

@@ -6,7 +6,13 @@ import functools
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import NoParameters
-from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting, check_count, uniform_subset
+from dynabro_cli.switching._api import (
+    REGISTRY,
+    Switching,
+    SwitchingSetting,
+    check_count,
+    uniform_subset,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,7 +20,9 @@ if TYPE_CHECKING:
 
 @REGISTRY.register("static", reference="DynaBRO (ICML 2024), Section 3")
 def static(_: NoParameters, setting: SwitchingSetting) -> Switching:
-    """Static: the Byzantine set is drawn once, uniformly; the same as periodic:K= with K = infinity."""
+    """Static: the Byzantine set is drawn once, uniformly; the same as periodic:K= with K =
+    infinity.
+    """
     check_count(setting)
 
     @functools.cache

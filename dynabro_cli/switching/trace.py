@@ -30,7 +30,9 @@ MOST_BYTES = 16 << 20
 
 
 class Row(NamedTuple):
-    """Row of a schedule: the workers with these numbers, counted from 0, are Byzantine from ``tick`` on."""
+    """Row of a schedule: the workers with these numbers, counted from 0, are Byzantine from
+    ``tick`` on.
+    """
 
     tick: int
     byzantine: tuple[int, ...]
@@ -38,8 +40,13 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Parameters:
-    file: str = parameter(help="path of the CSV file, from the current folder", folder=lambda setting, path: Path.cwd())
-    repeat: bool = parameter(False, help="start again after the file's last tick, instead of keeping its last set")
+    file: str = parameter(
+        help="path of the CSV file, from the current folder",
+        folder=lambda setting, path: Path.cwd(),
+    )
+    repeat: bool = parameter(
+        False, help="start again after the file's last tick, instead of keeping its last set"
+    )
     hash: str | None = parameter(
         None,
         auto=lambda block, _: content_hash(block.file),
@@ -52,22 +59,23 @@ class Parameters:
 def trace(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     """Trace: the schedule of a CSV file, with the columns tick and byzantine.
 
-    A row lists the workers that are Byzantine from its tick on, as numbers from 1 to m with blanks between them. The list may
-    be empty. The first row has tick 0, and ticks grow from row to row. For example, workers 1 to 3 for ten ticks, then workers
-    4 and 5 for five, then nobody:
+    A row lists the workers that are Byzantine from its tick on, as numbers from 1 to m with blanks
+    between them. The list may be empty. The first row has tick 0, and ticks grow from row to row.
+    For example, workers 1 to 3 for ten ticks, then workers 4 and 5 for five, then nobody:
 
         tick,byzantine
         0,1 2 3
         10,4 5
         15,
 
-    The last row's set stays. With repeat=true the schedule goes from tick 0 to the tick of the last row, and then starts again:
-    add a row 19 to the example, and it repeats every 20 ticks. Ticks are rounds, or gradient computations with
-    clock=computation. Any number of workers may be Byzantine at once; the declared number f is the number that the rule is
-    built for.
+    The last row's set stays. With repeat=true the schedule goes from tick 0 to the tick of the last
+    row, and then starts again: add a row 19 to the example, and it repeats every 20 ticks. Ticks
+    are rounds, or gradient computations with clock=computation. Any number of workers may be
+    Byzantine at once; the declared number f is the number that the rule is built for.
 
-    The run's key also depends on the file's content: ``hash`` is filled in. Raises SpecError if the file does not exist, is not
-    a regular file of at most 16 MiB, is not such a table, or does not have the hash.
+    The run's key also depends on the file's content: ``hash`` is filled in. Raises SpecError if the
+    file does not exist, is not a regular file of at most 16 MiB, is not such a table, or does not
+    have the hash.
     """
     rows = _parse(parameters.file, _content(parameters.file, parameters.hash), setting.workers)
 
@@ -94,23 +102,29 @@ def _read(file: str) -> bytes:
     except (OSError, RuntimeError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise SpecError(
-            f"switching 'trace': file={file} cannot be read ({reason}, in {Path.cwd()}). Try: trace:file=PATH"
+            f"switching 'trace': file={file} cannot be read ({reason}, in {Path.cwd()}). Try: "
+            "trace:file=PATH"
         ) from error
 
 
 def _content(file: str, expected: str | None) -> str:
-    """Return the text of the file; raise SpecError if it is not text, or does not have this hash."""
+    """Return the text of the file; raise SpecError if it is not text, or does not have this
+    hash.
+    """
     data = _read(file)
     found = hashlib.sha256(data).hexdigest()[:HASH_DIGITS]
     if expected is not None and found != expected:
         raise SpecError(
-            f"switching 'trace': file={file} does not have the content of hash={expected}, but of hash={found}; leave hash= "
+            f"switching 'trace': file={file} does not have the content of hash={expected}, but "
+            f"of hash={found}; leave hash= "
             "out to use the file as it is now"
         )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SpecError(f"switching 'trace': file={file} is not text in UTF-8; save it as CSV") from error
+        raise SpecError(
+            f"switching 'trace': file={file} is not text in UTF-8; save it as CSV"
+        ) from error
 
 
 @functools.lru_cache(maxsize=2)
@@ -131,19 +145,32 @@ def _parse(file: str, text: str, workers: int) -> tuple[Row, ...]:
     if not rows and not problems:
         problems.append("line 2: there is no row after the header; the first row must have tick 0")
     if problems:
-        more = [f"{len(problems) - MOST_SHOWN} more lines are wrong"] if len(problems) > MOST_SHOWN else []
-        raise SpecError([f"switching 'trace': {file}, {line}" for line in problems[:MOST_SHOWN] + more])
+        more = (
+            [f"{len(problems) - MOST_SHOWN} more lines are wrong"]
+            if len(problems) > MOST_SHOWN
+            else []
+        )
+        raise SpecError(
+            [f"switching 'trace': {file}, {line}" for line in problems[:MOST_SHOWN] + more]
+        )
     return tuple(rows)
 
 
 def _take(cells: list[str], rows: list[Row], workers: int, *, first: bool) -> str | None:
     """Append a line's row to ``rows``; return the problem instead if the line is not valid."""
     if len(cells) != len(HEADER):
-        return f"it has {len(cells)} cells, but must have 2, as in '10,4 5'; numbers of workers have blanks between them"
+        return (
+            f"it has {len(cells)} cells, but must have 2, as in '10,4 5'; numbers of "
+            "workers have blanks between them"
+        )
     tick, *names = cells[0].strip(), *cells[1].split()
     if not (tick.isascii() and tick.isdigit()) or len(tick) > 18:
         return f"tick {tick!r} is not legal; it must be a whole number, 0 or larger"
-    wrong = [name for name in names if not (name.isascii() and name.isdigit() and 1 <= int(name[:18]) <= workers)]
+    wrong = [
+        name
+        for name in names
+        if not (name.isascii() and name.isdigit() and 1 <= int(name[:18]) <= workers)
+    ]
     if wrong:
         return f"{wrong[0]!r} is not a worker; workers have the numbers 1 to {workers}"
     if len({int(name) for name in names}) < len(names):

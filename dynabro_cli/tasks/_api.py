@@ -1,7 +1,8 @@
 """The contract of tasks, and their registry.
 
-A task is a factory ``(parameters, TaskSetting) -> Task``. ``Task.load`` returns ``Images`` (labelled images, trained with a
-model from ``dynabro_cli.models``) or an ``Objective`` (a function with a known optimum and a stochastic gradient).
+A task is a factory ``(parameters, TaskSetting) -> Task``. ``Task.load`` returns ``Images``
+(labelled images, trained with a model from ``dynabro_cli.models``) or an ``Objective`` (a function
+with a known optimum and a stochastic gradient).
 """
 
 from __future__ import annotations
@@ -46,9 +47,11 @@ class ImageShape:
 
 @dataclass(frozen=True)
 class Images:
-    """Labelled images in memory: uint8 or float32 [n, c, h, w] and int64 [n]. The network gets (x/scale - mean)/std by channel.
+    """Labelled images in memory: uint8 or float32 [n, c, h, w] and int64 [n]. The network gets
+    (x/scale - mean)/std by channel.
 
-    ``flip`` asks for a random horizontal flip of each training image. ``notes`` are lines about the data, for the user.
+    ``flip`` asks for a random horizontal flip of each training image. ``notes`` are lines about the
+    data, for the user.
     """
 
     train_images: Tensor
@@ -71,7 +74,9 @@ class Images:
 
 def digest_of(array: Tensor) -> str:
     """Return the SHA-256 of an array's type, shape and values."""
-    extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, array.stride(), strict=True))
+    extent = 1 + sum(
+        (size - 1) * step for size, step in zip(array.shape, array.stride(), strict=True)
+    )
     head = f"{array.dtype} {list(array.shape)}"
     if 0 < extent < array.numel():  # windows that overlap: their memory is read once
         head += f" {array.stride()}"
@@ -83,7 +88,9 @@ def digest_of(array: Tensor) -> str:
 
 
 def digest_of_all(digests: Iterable[str]) -> str:
-    """Return the digest of a data set of arrays with these digests, as short as a digest of code."""
+    """Return the digest of a data set of arrays with these digests, as short as a digest of
+    code.
+    """
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:DIGITS]
 
 
@@ -127,7 +134,9 @@ class Objective:
 
 @dataclass(frozen=True)
 class Defaults:
-    """Defaults of the task for fields that the user leaves out; ``mlmc_learning_rate`` is for DynaBRO."""
+    """Defaults of the task for fields that the user leaves out; ``mlmc_learning_rate`` is for
+    DynaBRO.
+    """
 
     model: str | None
     workers: int
@@ -142,12 +151,14 @@ class Defaults:
 
 
 class Task(NamedTuple):
-    """A task in its setting; ``shape`` and the sizes of the training and test sets are None if only the data show them.
+    """A task in its setting; ``shape`` and the sizes of the training and test sets are None if only
+    the data show them.
 
-    ``trains_model`` is True if the task loads ``Images``. It is False for an ``Objective``, which has no model but a
-    ``dimension`` d. ``look`` finds shape and sizes without reading the data; it is None if they are known, or cannot be found
-    in this way. ``digest`` is the digest of the only data that the task accepts (``Images.digest``); None if it accepts others.
-    ``keep`` is True if reading takes long, so that the images are also kept, decoded, in the user's cache folder.
+    ``trains_model`` is True if the task loads ``Images``. It is False for an ``Objective``, which
+    has no model but a ``dimension`` d. ``look`` finds shape and sizes without reading the data; it
+    is None if they are known, or cannot be found in this way. ``digest`` is the digest of the only
+    data that the task accepts (``Images.digest``); None if it accepts others. ``keep`` is True if
+    reading takes long, so that the images are also kept, decoded, in the user's cache folder.
     """
 
     defaults: Defaults

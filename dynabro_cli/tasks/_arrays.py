@@ -33,11 +33,12 @@ def make_task(arrays: Any, *, name: str = "arrays", defaults: Defaults = DEFAULT
     """Return a task of arrays in memory.
 
     Args:
-        arrays: ``(X, y)`` or ``(X, y, X_test, y_test)``, arrays or tensors, or a function that returns them. X is [n, k],
-            [n, h, w] or [n, c, h, w]; whole numbers from 0 to 255 as uint8, or other real numbers, which become float32. y has
-            the classes [n] or [n, 1], whole numbers from 0; there are at most as many as samples. Without a test set, a random
-            fifth of the samples is held out, the same for every run. A ``torch.utils.data.Dataset`` of pairs may replace X and
-            y; it is read into memory.
+        arrays: ``(X, y)`` or ``(X, y, X_test, y_test)``, arrays or tensors, or a function that
+            returns them. X is [n, k], [n, h, w] or [n, c, h, w]; whole numbers from 0 to 255 as
+            uint8, or other real numbers, which become float32. y has the classes [n] or [n, 1],
+            whole numbers from 0; there are at most as many as samples. Without a test set, a random
+            fifth of the samples is held out, the same for every run. A ``torch.utils.data.Dataset``
+            of pairs may replace X and y; it is read into memory.
         name: The task's name in error messages.
         defaults: The defaults of a run.
     """
@@ -45,15 +46,21 @@ def make_task(arrays: Any, *, name: str = "arrays", defaults: Defaults = DEFAULT
 
 
 def images_of(arrays: Any, name: str) -> Images:
-    """Return the arrays as labelled images, normalised by mean and deviation of each channel of the training set.
+    """Return the arrays as labelled images, normalised by mean and deviation of each channel of the
+    training set.
 
     Raises:
         SpecError: The arrays do not match, are not finite, or are not samples and labels.
     """
     sets = [arrays] if _is_dataset(arrays) else list(arrays)
-    arrays = [part for one in sets for part in (_stacked(one, name) if _is_dataset(one) else (one,))]
+    arrays = [
+        part for one in sets for part in (_stacked(one, name) if _is_dataset(one) else (one,))
+    ]
     if len(arrays) not in (2, 4):
-        raise SpecError(f"task={name}: {len(arrays)} arrays were given. Try: (X, y) or (X, y, X_test, y_test), or a dataset")
+        raise SpecError(
+            f"task={name}: {len(arrays)} arrays were given. Try: (X, y) or (X, y, X_test, "
+            "y_test), or a dataset"
+        )
     x, y = _samples(arrays[0], name), _labels(arrays[1], name)
     _check_lengths(x, y, name)
     if len(arrays) == 4:
@@ -62,30 +69,56 @@ def images_of(arrays: Any, name: str) -> Images:
     else:
         order = np.random.Generator(np.random.Philox(0)).permutation(len(x))
         count = max(1, round(TEST_SHARE * len(x)))
-        x, y, x_test, y_test = x[order[count:]], y[order[count:]], x[order[:count]], y[order[:count]]
+        x, y, x_test, y_test = (
+            x[order[count:]],
+            y[order[count:]],
+            x[order[:count]],
+            y[order[:count]],
+        )
     if not len(x) or not len(x_test) or x.shape[1:] != x_test.shape[1:] or x.dtype != x_test.dtype:
         raise SpecError(
-            f"task={name}: {x.dtype} {list(x.shape)} for training and {x_test.dtype} {list(x_test.shape)} for the test set do "
+            f"task={name}: {x.dtype} {list(x.shape)} for training and {x_test.dtype} "
+            f"{list(x_test.shape)} for the test set do "
             "not match. Try: samples of one shape and type, at least one in each"
         )
     classes, samples = int(max(y.max(), y_test.max())) + 1, len(y) + len(y_test)
     if classes > samples:
         raise SpecError(
-            f"task={name}: y has the label {classes - 1}, so there are {classes} classes of {samples} samples. "
+            f"task={name}: y has the label {classes - 1}, so there are {classes} classes of "
+            f"{samples} samples. "
             "Try: whole numbers from 0 without gaps"
         )
     absent = np.setdiff1d(np.arange(classes), y)
     more = f" and {len(absent) - SHOWN} others" if len(absent) > SHOWN else ""
     listed = f"{', '.join(map(str, absent[:SHOWN]))}{more}"
-    notes = (f"task={name}: no training sample has the label {listed}, of {classes} classes",) if len(absent) else ()
+    notes = (
+        (f"task={name}: no training sample has the label {listed}, of {classes} classes",)
+        if len(absent)
+        else ()
+    )
     scale = 255.0 if x.dtype == np.uint8 else 1.0
-    mean, deviation = x.mean((0, 2, 3), dtype=np.float64) / scale, x.std((0, 2, 3), dtype=np.float64) / scale
+    mean, deviation = (
+        x.mean((0, 2, 3), dtype=np.float64) / scale,
+        x.std((0, 2, 3), dtype=np.float64) / scale,
+    )
     channels, height, width = x.shape[1:]
     shape = ImageShape(channels, height, width, classes)
-    train_x, train_y, other_x, other_y = (torch.from_numpy(np.ascontiguousarray(part)) for part in (x, y, x_test, y_test))
+    train_x, train_y, other_x, other_y = (
+        torch.from_numpy(np.ascontiguousarray(part)) for part in (x, y, x_test, y_test)
+    )
     std = tuple(float(value) or 1.0 for value in deviation)
     centre = tuple(map(float, mean))
-    return Images(train_x, train_y, other_x, other_y, mean=centre, std=std, shape=shape, scale=scale, notes=notes)
+    return Images(
+        train_x,
+        train_y,
+        other_x,
+        other_y,
+        mean=centre,
+        std=std,
+        shape=shape,
+        scale=scale,
+        notes=notes,
+    )
 
 
 def _is_dataset(given: Any) -> bool:
@@ -100,18 +133,24 @@ def _stacked(dataset: Any, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[
     """
     try:
         pairs = [dataset[place] for place in range(len(dataset))]
-        return np.stack([np.asarray(x) for x, _ in pairs]), np.stack([np.asarray(y) for _, y in pairs])
+        return np.stack([np.asarray(x) for x, _ in pairs]), np.stack(
+            [np.asarray(y) for _, y in pairs]
+        )
     except (TypeError, ValueError) as error:
         raise SpecError(
-            f"task={name}: the dataset has no pairs of a sample and a class ({error}). Try: transform=ToTensor(), or arrays"
+            f"task={name}: the dataset has no pairs of a sample and a class ({error}). Try: "
+            "transform=ToTensor(), or arrays"
         ) from error
 
 
 def _array(given: Any, what: str, name: str) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(given)
-    except (TypeError, ValueError, RuntimeError) as error:  # lists of several lengths; tensors of a GPU, or in bfloat16
-        raise SpecError(f"task={name}: {what} is not an array ({first_line(error)}). Try: numpy.array({what})") from error
+    # lists of several lengths; tensors of a GPU, or in bfloat16
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SpecError(
+            f"task={name}: {what} is not an array ({first_line(error)}). Try: numpy.array({what})"
+        ) from error
 
 
 def _samples(given: Any, name: str) -> np.ndarray[Any, Any]:
@@ -122,13 +161,17 @@ def _samples(given: Any, name: str) -> np.ndarray[Any, Any]:
         raise SpecError(f"task={name}: X is {x.dtype} {list(x.shape)}. Try: real numbers {shapes}")
     if x.ndim == 4 and x.shape[3] <= FEW < min(x.shape[1:3]):
         raise SpecError(
-            f"task={name}: X is {list(x.shape)}, which looks like [n, h, w, c]; channels come first. "
+            f"task={name}: X is {list(x.shape)}, which looks like [n, h, w, c]; channels come "
+            "first. "
             f"Try: X.transpose(0, 3, 1, 2), or X.transpose(0, 1, 3, 2) if it is [n, c, h, w]"
         )
     with np.errstate(over="ignore"):
         x = x if x.dtype == np.uint8 else x.astype(np.float32)
     if not np.isfinite(x).all():
-        raise SpecError(f"task={name}: X has values that are not finite in single precision. Try: finite numbers {shapes}")
+        raise SpecError(
+            f"task={name}: X has values that are not finite in single precision. Try: finite "
+            f"numbers {shapes}"
+        )
     return x.reshape(len(x), *(1,) * (4 - x.ndim), *x.shape[1:])
 
 
@@ -138,13 +181,22 @@ def _labels(given: Any, name: str) -> np.ndarray[Any, Any]:
     if y.ndim != 1 or y.dtype.kind not in "iu" or (len(y) and not 0 <= y.min() <= y.max() < 2**31):
         ends = f" from {y.min()} to {y.max()}" if y.size and y.dtype.kind in "iuf" else ""
         whole = y.dtype.kind == "b" or (y.dtype.kind == "f" and not (y % 1).any())
-        other = ", such as y.argmax(1)" if y.ndim == 2 and len(y) > 1 else ", such as y.astype(int)" if whole else ""
+        other = (
+            ", such as y.argmax(1)"
+            if y.ndim == 2 and len(y) > 1
+            else ", such as y.astype(int)"
+            if whole
+            else ""
+        )
         raise SpecError(
-            f"task={name}: y is {y.dtype} {list(y.shape)}{ends}. Try: whole numbers from 0, one for each sample{other}"
+            f"task={name}: y is {y.dtype} {list(y.shape)}{ends}. Try: whole numbers from 0, "
+            f"one for each sample{other}"
         )
     return y.astype(np.int64)
 
 
 def _check_lengths(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], name: str) -> None:
     if len(x) != len(y):
-        raise SpecError(f"task={name}: {len(x)} samples and {len(y)} labels. Try: one label for each sample")
+        raise SpecError(
+            f"task={name}: {len(x)} samples and {len(y)} labels. Try: one label for each sample"
+        )

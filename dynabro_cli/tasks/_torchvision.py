@@ -21,17 +21,22 @@ UNREADABLE = (RuntimeError, OSError, ValueError, EOFError, AssertionError, KeyEr
 """Exceptions of torchvision for files that are missing or damaged, or cannot be downloaded."""
 
 
-def load_splits(name: str, data_dir: Path, train_size: int, test_size: int, **options: str) -> tuple[Split, Split]:
-    """Load ``torchvision.datasets.<name>`` as uint8 images [n, c, h, w] and int64 labels [n], for training and testing.
+def load_splits(
+    name: str, data_dir: Path, train_size: int, test_size: int, **options: str
+) -> tuple[Split, Split]:
+    """Load ``torchvision.datasets.<name>`` as uint8 images [n, c, h, w] and int64 labels [n], for
+    training and testing.
 
-    The files are read from ``data_dir``, in torchvision's layout; missing files are downloaded and checked against their
-    published checksums. torchvision checks files that are there for the CIFARs only. ``options`` are options of the data set,
-    such as ``split``.
+    The files are read from ``data_dir``, in torchvision's layout; missing files are downloaded and
+    checked against their published checksums. torchvision checks files that are there for the
+    CIFARs only. ``options`` are options of the data set, such as ``split``.
 
     Raises:
         NotFoundError: The files are missing and cannot be downloaded, or are damaged.
     """
-    return _load(name, data_dir, True, train_size, options), _load(name, data_dir, False, test_size, options)
+    return _load(name, data_dir, True, train_size, options), _load(
+        name, data_dir, False, test_size, options
+    )
 
 
 def _load(name: str, data_dir: Path, train: bool, size: int, options: dict[str, str]) -> Split:
@@ -47,7 +52,8 @@ def _load(name: str, data_dir: Path, train: bool, size: int, options: dict[str, 
     labels = torch.as_tensor(data.targets).long()
     if len(images) != size or len(labels) != size or images.dtype != torch.uint8:
         raise NotFoundError(
-            f"{name} in {data_dir} is damaged: {len(images)} images and {len(labels)} labels instead of {size}; "
+            f"{name} in {data_dir} is damaged: {len(images)} images and {len(labels)} labels "
+            f"instead of {size}; "
             "remove its folder and run again to download it again"
         )
     return images, labels
@@ -61,7 +67,8 @@ def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
             one_at_a_time(data_dir),
         ):  # stdout is for data
             with contextlib.suppress(*UNREADABLE):
-                return kind(root=data_dir, train=train, download=False)  # another process downloaded it meanwhile
+                # another process downloaded it meanwhile
+                return kind(root=data_dir, train=train, download=False)
             return kind(root=data_dir, train=train, download=True)
     except UNREADABLE as error:
         wrong = _unreadable(kind.func, data_dir, name)
@@ -69,13 +76,17 @@ def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
             raise damaged(wrong, "it cannot be read or has another checksum") from error
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         raise NotFoundError(
-            f"{name} was not found under {data_dir.resolve()} and could not be downloaded ({reason}); put its files there in "
-            f"torchvision's layout ({name}(root=...)), or name the folder that has them with --data-dir or DYNABRO_DATA"
+            f"{name} was not found under {data_dir.resolve()} and could not be downloaded "
+            f"({reason}); put its files there in "
+            f"torchvision's layout ({name}(root=...)), or name the folder that has them with "
+            "--data-dir or DYNABRO_DATA"
         ) from error
 
 
 def _unreadable(kind: Any, data_dir: Path, name: str) -> Path | None:
-    """Return the first file of a data set that is there and cannot be read, or has another checksum than published."""
+    """Return the first file of a data set that is there and cannot be read, or has another checksum
+    than published.
+    """
     from torchvision.datasets import mnist
 
     if hasattr(kind, "train_list"):  # a CIFAR
@@ -90,11 +101,15 @@ def _unreadable(kind: Any, data_dir: Path, name: str) -> Path | None:
 
 
 def wrong_file(folder: Path, checksums: Iterable[tuple[str, str | None]]) -> Path | None:
-    """Return the first file in ``folder`` whose MD5 is not the published one; None if all are right or missing."""
+    """Return the first file in ``folder`` whose MD5 is not the published one; None if all are right
+    or missing.
+    """
     from torchvision.datasets.utils import check_integrity
 
     found = ((folder / name, md5) for name, md5 in checksums)
-    return next((path for path, md5 in found if path.is_file() and not check_integrity(path, md5)), None)
+    return next(
+        (path for path, md5 in found if path.is_file() and not check_integrity(path, md5)), None
+    )
 
 
 def damaged(path: Path, why: str) -> NotFoundError:
@@ -107,13 +122,19 @@ def damaged(path: Path, why: str) -> NotFoundError:
 
 @contextlib.contextmanager
 def _making(folder: Path) -> Iterator[None]:
-    """Create the parents of ``folder``; if the work within the context fails, remove created folders that are empty."""
+    """Create the parents of ``folder``; if the work within the context fails, remove created
+    folders that are empty.
+    """
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
-        inner = sorted((place for place in folder.rglob("*") if place.is_dir()), reverse=True) if missing else ()
+        inner = (
+            sorted((place for place in folder.rglob("*") if place.is_dir()), reverse=True)
+            if missing
+            else ()
+        )
         with contextlib.suppress(OSError):  # a folder that is not empty stays, with its parents
             for place in (*inner, *(place for place in missing if place.exists())):
                 place.rmdir()

@@ -25,7 +25,9 @@ DEFAULTS = Defaults(
 
 @REGISTRY.register("cifar10", reference="Krizhevsky, 2009; settings: DynaBRO (ICML 2024), Table 2")
 def cifar10(_: NoParameters, setting: TaskSetting) -> Task:
-    """CIFAR-10: 60,000 colour pictures of 32 x 32 pixels in 10 classes, with random horizontal flips in training."""
+    """CIFAR-10: 60,000 colour pictures of 32 x 32 pixels in 10 classes, with random horizontal
+    flips in training.
+    """
 
     def load() -> Images:
         train, test = load_splits("CIFAR10", setting.data_dir, TRAIN_SIZE, TEST_SIZE)

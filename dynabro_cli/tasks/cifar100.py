@@ -13,7 +13,9 @@ MEAN, STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 
 @REGISTRY.register("cifar100", reference="Krizhevsky, 2009")
 def cifar100(_: NoParameters, setting: TaskSetting) -> Task:
-    """CIFAR-100: 60,000 colour pictures of 32 x 32 pixels in 100 classes, with CIFAR-10's settings."""
+    """CIFAR-100: 60,000 colour pictures of 32 x 32 pixels in 100 classes, with CIFAR-10's
+    settings.
+    """
 
     def load() -> Images:
         train, test = load_splits("CIFAR100", setting.data_dir, TRAIN_SIZE, TEST_SIZE)

@@ -31,13 +31,25 @@ DEFAULTS = Defaults(
 )
 
 
-@REGISTRY.register("digits", Pixels, reference="Alpaydin & Kaynak, UCI Optical Recognition of Handwritten Digits, 1998")
+@REGISTRY.register(
+    "digits",
+    Pixels,
+    reference="Alpaydin & Kaynak, UCI Optical Recognition of Handwritten Digits, 1998",
+)
 def digits(parameters: Pixels, setting: TaskSetting) -> Task:
-    """Digits: 1,797 real handwritten digits of 8 x 8 pixels, bundled with scikit-learn; nothing is downloaded.
+    """Digits: 1,797 real handwritten digits of 8 x 8 pixels, bundled with scikit-learn; nothing is
+    downloaded.
 
     A fixed stratified split: 1,437 images for training, 360 for testing.
     """
-    return Task(DEFAULTS, lambda: parameters.of(_load()), SHAPE, TRAIN_SIZE, test_size=TEST_SIZE, digest=DIGEST)
+    return Task(
+        DEFAULTS,
+        lambda: parameters.of(_load()),
+        SHAPE,
+        TRAIN_SIZE,
+        test_size=TEST_SIZE,
+        digest=DIGEST,
+    )
 
 
 def _load() -> Images:
@@ -46,11 +58,19 @@ def _load() -> Images:
     labels = torch.from_numpy(table[:, -1].astype(np.int64))
     train, test = (torch.from_numpy(part) for part in _split(table[:, -1]))
     data = Images(
-        images[train], labels[train], images[test], labels[test], mean=(0.305,), std=(0.376,), shape=SHAPE, scale=16.0
+        images[train],
+        labels[train],
+        images[test],
+        labels[test],
+        mean=(0.305,),
+        std=(0.376,),
+        shape=SHAPE,
+        scale=16.0,
     )
     if data.digest != DIGEST:
         raise NotFoundError(
-            "task=digits: scikit-learn's digits are damaged: their content is not the published one. "
+            "task=digits: scikit-learn's digits are damaged: their content is not the "
+            "published one. "
             "Try: pip install --force-reinstall scikit-learn"
         )
     return data
@@ -67,20 +87,24 @@ def _table() -> np.ndarray[Any, Any]:
     package = find_spec("sklearn")
     folders = [] if package is None else package.submodule_search_locations or []
     try:
-        with gzip.open(Path(*folders[:1], "datasets", "data", "digits.csv.gz"), "rt", encoding="ascii") as file:
+        with gzip.open(
+            Path(*folders[:1], "datasets", "data", "digits.csv.gz"), "rt", encoding="ascii"
+        ) as file:
             numbers = np.fromstring(file.read().replace("\n", ","), dtype=np.float64, sep=",")
         return numbers.reshape(TRAIN_SIZE + TEST_SIZE, 65).astype(np.uint8)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise NotFoundError(
-            f"task=digits: scikit-learn's digits cannot be read ({error}). Try: pip install scikit-learn"
+            f"task=digits: scikit-learn's digits cannot be read ({error}). Try: pip install "
+            "scikit-learn"
         ) from error
 
 
 def _split(labels: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return the indices of training and test samples.
 
-    Each class has its rounded share of both; remaining places go to the classes with the largest remainders. The random draws
-    equal those in scikit-learn's ``train_test_split`` with ``stratify`` and ``random_state=0``.
+    Each class has its rounded share of both; remaining places go to the classes with the largest
+    remainders. The random draws equal those in scikit-learn's ``train_test_split`` with
+    ``stratify`` and ``random_state=0``.
     """
     generator = np.random.RandomState(0)
     exact = np.bincount(labels) * TRAIN_SIZE / len(labels)

@@ -35,28 +35,34 @@ SPLITS = {
 
 @dataclass(frozen=True)
 class Parameters:
-    split: str = parameter("balanced", choices=tuple(SPLITS), help="characters of the split, and their classes")
+    split: str = parameter(
+        "balanced", choices=tuple(SPLITS), help="characters of the split, and their classes"
+    )
 
 
 @REGISTRY.register("emnist", Parameters, reference="Cohen, Afshar, Tapson & van Schaik, IJCNN 2017")
 def emnist(parameters: Parameters, setting: TaskSetting) -> Task:
-    """EMNIST: handwritten letters and digits in MNIST's format, with MNIST's settings and normalisation.
+    """EMNIST: handwritten letters and digits in MNIST's format, with MNIST's settings and
+    normalisation.
 
-    balanced: 131,600 letters and digits in 47 classes of equal size. letters: 145,600 letters in 26 classes, upper and lower
-    case together. digits: 280,000 digits in 10 classes. mnist: 70,000 digits. byclass and bymerge: all 814,255 characters in 62
-    and 47 classes that differ in size.
+    balanced: 131,600 letters and digits in 47 classes of equal size. letters: 145,600 letters in 26
+    classes, upper and lower case together. digits: 280,000 digits in 10 classes. mnist: 70,000
+    digits. byclass and bymerge: all 814,255 characters in 62 and 47 classes that differ in size.
 
-    The files have every image transposed, and torchvision does not change that; here images are upright. The classes of
-    letters, 1 to 26 in the files, become 0 to 25.
+    The files have every image transposed, and torchvision does not change that; here images are
+    upright. The classes of letters, 1 to 26 in the files, become 0 to 25.
 
-    The archive is checked when it is downloaded. No checksums of the unpacked files are published, so damage that keeps their
-    sizes is not found; a run's ``code_digests`` have the digest of what it has read.
+    The archive is checked when it is downloaded. No checksums of the unpacked files are published,
+    so damage that keeps their sizes is not found; a run's ``code_digests`` have the digest of what
+    it has read.
     """
     split = SPLITS[parameters.split]
     shape = replace(SHAPE, classes=split.classes)
 
     def load() -> Images:
-        parts = load_splits("EMNIST", setting.data_dir, split.train, split.test, split=parameters.split)
+        parts = load_splits(
+            "EMNIST", setting.data_dir, split.train, split.test, split=parameters.split
+        )
         train, test = ((_upright(images), labels - split.first) for images, labels in parts)
         return Images(*train, *test, mean=(0.1307,), std=(0.3081,), shape=shape)
 

@@ -20,7 +20,8 @@ CHECKSUMS = (
 def fashion_mnist(_: NoParameters, setting: TaskSetting) -> Task:
     """Fashion-MNIST: 70,000 grey pictures of clothes in MNIST's format, with MNIST's settings.
 
-    Raises NotFoundError if the files are missing and cannot be downloaded, or do not have the published content.
+    Raises NotFoundError if the files are missing and cannot be downloaded, or do not have the
+    published content.
     """
 
     def load() -> Images:

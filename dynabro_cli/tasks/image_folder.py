@@ -27,45 +27,63 @@ CHANNELS = 3
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif")
 """Endings of the names of image files."""
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "DIB", "TIFF", "WEBP", "GIF")
-"""Formats of images that are read, whatever their names: for other formats, the library passes files to other programs."""
+"""Formats of images that are read, whatever their names: for other formats, the library passes
+files to other programs.
+"""
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
-"""Kinds of pixels that become RGB without loss of bits; the library would cut others (16 bits, floats) off at 255."""
+"""Kinds of pixels that become RGB without loss of bits; the library would cut others (16 bits,
+floats) off at 255.
+"""
 SIDE = 1 << 12
 MOST_PIXELS = SIDE * SIDE
 COPIES = 5
-"""Largest number of copies of all pixels in memory: as read, in the order of channels, and one channel as floats."""
+"""Largest number of copies of all pixels in memory: as read, in the order of channels, and one
+channel as floats.
+"""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    name: str = parameter(folder=in_data_dir, help="the folder's name inside the data folder; part of the run's identity")
+    name: str = parameter(
+        folder=in_data_dir,
+        help="the folder's name inside the data folder; part of the run's identity",
+    )
     like: str = parameter(
-        "none", choices=("none", "cifar10", "mnist"), help="take settings, normalisation and flips from this task"
+        "none",
+        choices=("none", "cifar10", "mnist"),
+        help="take settings, normalisation and flips from this task",
     )
     size: int | None = parameter(
         None,
         minimum=1,
         maximum=SIDE,
         later=True,
-        help="width and height to which all images are resized (bilinear); auto: as they are, all of one size",
+        help="width and height to which all images are resized (bilinear); auto: as they are, "
+        "all of one size",
     )
 
 
-@REGISTRY.register("image-folder", Parameters, reference="torchvision.datasets.ImageFolder's layout")
+@REGISTRY.register(
+    "image-folder", Parameters, reference="torchvision.datasets.ImageFolder's layout"
+)
 def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
-    """Image folder: any <data folder>/<name>/{train,test}/<class>/* of images of one size, or with size=; needs --model.
+    """Image folder: any <data folder>/<name>/{train,test}/<class>/* of images of one size, or with
+    size=; needs --model.
 
-    With like=none the settings are MNIST's, and images are normalised by the training set's mean and standard deviation of each
-    channel. like=cifar10 or like=mnist takes settings, normalisation, flips and model from that task.
+    With like=none the settings are MNIST's, and images are normalised by the training set's mean
+    and standard deviation of each channel. like=cifar10 or like=mnist takes settings,
+    normalisation, flips and model from that task.
 
-    All images in JPEG, PNG, GIF, WebP, TIFF, BMP and PPM at any depth are read, and other files are not. Files and folders
-    whose names begin with a dot do not count. Pixels become RGB in 8 bits; grey images of 16 bits or more and floats are
-    refused, and colours of 16 bits keep the upper 8. Transparency is dropped, the orientation in EXIF is not applied, and of
-    several frames or pages the first one is read. With size=32 images are resized to 32 x 32 pixels by Pillow's bilinear
+    All images in JPEG, PNG, GIF, WebP, TIFF, BMP and PPM at any depth are read, and other files are
+    not. Files and folders whose names begin with a dot do not count. Pixels become RGB in 8 bits;
+    grey images of 16 bits or more and floats are refused, and colours of 16 bits keep the upper 8.
+    Transparency is dropped, the orientation in EXIF is not applied, and of several frames or pages
+    the first one is read. With size=32 images are resized to 32 x 32 pixels by Pillow's bilinear
     filter, whatever their shape.
 
-    Links are followed if they stay inside the folder. Raises NotFoundError if the folders are missing or empty, if images
-    differ in size, cannot be read or do not fit into memory, or if a link leads out of the folder.
+    Links are followed if they stay inside the folder. Raises NotFoundError if the folders are
+    missing or empty, if images differ in size, cannot be read or do not fit into memory, or if a
+    link leads out of the folder.
     """
     source = {"none": None, "cifar10": cifar10, "mnist": mnist}[parameters.like]
     defaults = source.DEFAULTS if source else replace(mnist.DEFAULTS, model=None)
@@ -76,22 +94,30 @@ def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
         if apart:
             place, other = ("train", "test") if apart[0] in train.classes else ("test", "train")
             raise NotFoundError(
-                f"{root}: the classes of train/ and test/ differ: {place}/ has {apart[0]!r}, and {other}/ does not. "
+                f"{root}: the classes of train/ and test/ differ: {place}/ has {apart[0]!r}, "
+                f"and {other}/ does not. "
                 "Try: the same folders in both"
             )
         if train.size != test.size:
             raise _differing(test.paths[0], test.size, train)
         check_memory(root, train.bytes + test.bytes)
-        (train_images, train_labels), (test_images, test_labels) = read_pictures(train), read_pictures(test)
+        (train_images, train_labels), (test_images, test_labels) = (
+            read_pictures(train),
+            read_pictures(test),
+        )
         channels, height, width = train_images.shape[1:]
-        mean, std = zip(*(_moments(train_images[:, channel]) for channel in range(channels)), strict=True)
+        mean, std = zip(
+            *(_moments(train_images[:, channel]) for channel in range(channels)), strict=True
+        )
         if parameters.like == "cifar10":
             mean, std = cifar10.MEAN, cifar10.STD
         elif parameters.like == "mnist":
             mean, std = (0.1307,), (0.3081,)
         shape = ImageShape(channels, height, width, len(train.classes))
         flip = parameters.like == "cifar10"
-        return Images(train_images, train_labels, test_images, test_labels, mean, std, shape, flip=flip)
+        return Images(
+            train_images, train_labels, test_images, test_labels, mean, std, shape, flip=flip
+        )
 
     def find() -> tuple[Path, Pictures, Pictures]:
         root = setting.data_dir / os.path.expanduser(parameters.name)
@@ -100,13 +126,19 @@ def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
     def look() -> tuple[ImageShape, int, int]:
         _, train, test = find()
         width, height = train.size
-        return ImageShape(CHANNELS, height, width, len(train.classes)), len(train.paths), len(test.paths)
+        return (
+            ImageShape(CHANNELS, height, width, len(train.classes)),
+            len(train.paths),
+            len(test.paths),
+        )
 
     return Task(defaults, load, look=look, keep=True)
 
 
 def _moments(pixels: Tensor) -> tuple[float, float]:
-    """Return mean and standard deviation of pixels as shares of the brightest value; a standard deviation of 0 becomes 1."""
+    """Return mean and standard deviation of pixels as shares of the brightest value; a standard
+    deviation of 0 becomes 1.
+    """
     values = pixels.double().div_(255)
     return float(values.mean()), float(values.std()) or 1.0
 
@@ -136,17 +168,24 @@ class Pictures:
 
 
 def _find(root: Path, split: str, side: int | None) -> Pictures:
-    """Find <class>/* under ``root/split``, to be resized to ``side`` x ``side`` pixels unless it is None.
+    """Find <class>/* under ``root/split``, to be resized to ``side`` x ``side`` pixels unless it is
+    None.
 
     Raises:
         NotFoundError: There are no images, or the folder does not have this layout.
     """
     folder, paths, labels, looked_at = root / split, list[str](), list[int](), 0
-    expected = f"expected {folder}/<class>/*, the folder above it named by --data-dir or DYNABRO_DATA"
+    expected = (
+        f"expected {folder}/<class>/*, the folder above it named by --data-dir or DYNABRO_DATA"
+    )
     missing = f"no images under {folder.resolve()}; {expected}"
     try:
         inside = root.resolve(strict=True)
-        classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+        classes = sorted(
+            entry.name
+            for entry in os.scandir(folder)
+            if entry.is_dir() and not entry.name.startswith(".")
+        )
         for label, name in enumerate(classes):
             found, looked_at = files_under(folder / name, inside, is_image, looked_at)
             if not found:
@@ -174,14 +213,16 @@ def check_memory(root: Path, pixels: int) -> None:
     free = free_host_memory()
     if free is not None and COPIES * pixels > free:
         raise NotFoundError(
-            f"{root}: its images need about {COPIES * pixels / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free; "
+            f"{root}: its images need about {COPIES * pixels / 1e9:.1f} GB of memory, and "
+            f"{free / 1e9:.1f} GB are free; "
             "make them smaller or fewer"
         )
 
 
 def _differing(path: str, size: tuple[int, int], found: Pictures) -> NotFoundError:
     return NotFoundError(
-        f"{path} is {size[::-1]}, but the first image is {found.size[::-1]} ({found.paths[0]}). Try: images of one size, or "
+        f"{path} is {size[::-1]}, but the first image is {found.size[::-1]} "
+        f"({found.paths[0]}). Try: images of one size, or "
         f"task=image-folder with size={min(found.size)}, which resizes them"
     )
 
@@ -202,7 +243,9 @@ def read_pictures(found: Pictures) -> tuple[Tensor, Tensor]:
             if image.size != found.size and not found.resized:
                 raise _differing(path, image.size, found)
             colours = image.convert("RGB")
-            images[index] = np.asarray(colours.resize(found.size, Image.Resampling.BILINEAR) if found.resized else colours)
+            images[index] = np.asarray(
+                colours.resize(found.size, Image.Resampling.BILINEAR) if found.resized else colours
+            )
     return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.tensor(found.labels)
 
 
@@ -216,15 +259,23 @@ def _opened(path: str) -> Iterator[Image.Image]:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # a smaller limit is set here
+        # a smaller limit is set here
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         with open_regular(path) as file, Image.open(file, formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:
                 raise ValueError(
-                    f"it has {image.width} x {image.height} pixels, and {MOST_PIXELS:,} are the most that are read"
+                    f"it has {image.width} x {image.height} pixels, and {MOST_PIXELS:,} are "
+                    "the most that are read"
                 )
             yield image
     except NotFoundError:
         raise
     except Exception as error:  # decoding a damaged file can raise nearly anything
-        why = "" if isinstance(error, UnidentifiedImageError) else f" ({first_line(error) or type(error).__name__})"
-        raise NotFoundError(f"{path} cannot be read as an image{why}; remove or replace it") from error
+        why = (
+            ""
+            if isinstance(error, UnidentifiedImageError)
+            else f" ({first_line(error) or type(error).__name__})"
+        )
+        raise NotFoundError(
+            f"{path} cannot be read as an image{why}; remove or replace it"
+        ) from error

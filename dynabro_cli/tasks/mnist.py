@@ -30,11 +30,16 @@ DEFAULTS = Defaults(
 )
 
 
-@REGISTRY.register("mnist", Pixels, reference="LeCun, Bottou, Bengio & Haffner, 1998; settings: DynaBRO (ICML 2024), Table 2")
+@REGISTRY.register(
+    "mnist",
+    Pixels,
+    reference="LeCun, Bottou, Bengio & Haffner, 1998; settings: DynaBRO (ICML 2024), Table 2",
+)
 def mnist(parameters: Pixels, setting: TaskSetting) -> Task:
     """MNIST: 70,000 handwritten digits of 28 x 28 pixels, normalised by (0.1307, 0.3081).
 
-    Raises NotFoundError if the files are missing and cannot be downloaded, or do not have the published content.
+    Raises NotFoundError if the files are missing and cannot be downloaded, or do not have the
+    published content.
     """
 
     def load() -> Images:

@@ -25,7 +25,8 @@ def _folder(setting: TaskSetting, name: str) -> Path:
 @dataclass(frozen=True)
 class Parameters:
     file: str = parameter(
-        folder=_folder, help="file of numpy.savez; relative to the current folder, or to the folder of data sets"
+        folder=_folder,
+        help="file of numpy.savez; relative to the current folder, or to the folder of data sets",
     )
     X: str = parameter("X", later=True, help="name of the array of samples in the file")
     y: str = parameter("y", later=True, help="name of the array of labels")
@@ -35,17 +36,20 @@ class Parameters:
 
 @REGISTRY.register("npz", Parameters, reference="NumPy's format of archives")
 def npz(parameters: Parameters, setting: TaskSetting) -> Task:
-    """Your own arrays: ``X`` and ``y``, and optionally ``X_test`` and ``y_test``, from a file of ``numpy.savez``.
+    """Your own arrays: ``X`` and ``y``, and optionally ``X_test`` and ``y_test``, from a file of
+    ``numpy.savez``.
 
-    X is [n, k], [n, h, w] or [n, c, h, w], of bytes (uint8) or other real numbers; y has the classes [n] or [n, 1], whole
-    numbers from 0. Without a test set, a random fifth of the samples is held out, the same for every run. Arrays of other names
-    are chosen by parameters, such as X=x_train,y=y_train,X_test=x_test,y_test=y_test for Keras's mnist.npz.
+    X is [n, k], [n, h, w] or [n, c, h, w], of bytes (uint8) or other real numbers; y has the
+    classes [n] or [n, 1], whole numbers from 0. Without a test set, a random fifth of the samples
+    is held out, the same for every run. Arrays of other names are chosen by parameters, such as
+    X=x_train,y=y_train,X_test=x_test,y_test=y_test for Keras's mnist.npz.
 
-    A run's key has the name of the file, and its ``code_digests`` a digest of the content. Nothing in the file is executed:
-    arrays of Python objects are refused.
+    A run's key has the name of the file, and its ``code_digests`` a digest of the content. Nothing
+    in the file is executed: arrays of Python objects are refused.
 
-    Raises NotFoundError if the file is missing, damaged, too large for the memory, or not an archive of numpy.savez. Raises
-    SpecError if it does not have the arrays, or if they are not samples and labels (see ``make_task``).
+    Raises NotFoundError if the file is missing, damaged, too large for the memory, or not an
+    archive of numpy.savez. Raises SpecError if it does not have the arrays, or if they are not
+    samples and labels (see ``make_task``).
     """
     return make_task(lambda: _load(parameters, setting), name=f"npz:file={parameters.file}")
 
@@ -59,13 +63,18 @@ def _load(parameters: Parameters, setting: TaskSetting) -> Sequence[Any]:
     try:
         with open_regular(path) as opened:
             if not zipfile.is_zipfile(opened):
-                raise NotFoundError(f"task=npz: {path} is not an archive of numpy.savez, or is damaged. {advice}")
+                raise NotFoundError(
+                    f"task=npz: {path} is not an archive of numpy.savez, or is damaged. {advice}"
+                )
             with np.load(opened, allow_pickle=False) as file:
-                wanted = (*train, *test) if {*test} & {*file} or test != ("X_test", "y_test") else train
+                wanted = (
+                    (*train, *test) if {*test} & {*file} or test != ("X_test", "y_test") else train
+                )
                 missing = [array for array in wanted if array not in file]
                 if missing:
                     raise SpecError(
-                        f"task=npz: {path} has no array {missing[0]}; it has {', '.join(file) or 'no arrays'}. "
+                        f"task=npz: {path} has no array {missing[0]}; it has "
+                        f"{', '.join(file) or 'no arrays'}. "
                         f"Try: npz:file={name},X=NAME,y=NAME, or {advice.removeprefix('Try: ')}"
                     )
                 return [file[array] for array in wanted]
@@ -73,9 +82,11 @@ def _load(parameters: Parameters, setting: TaskSetting) -> Sequence[Any]:
         raise
     except FileNotFoundError as error:
         raise NotFoundError(
-            f"task=npz: {name} does not exist in {Path.cwd()}, nor in {setting.data_dir}. {advice}, or another path"
+            f"task=npz: {name} does not exist in {Path.cwd()}, nor in {setting.data_dir}. "
+            f"{advice}, or another path"
         ) from error
     except Exception as error:  # decoding a damaged file can raise nearly anything
         raise NotFoundError(
-            f"task=npz: {path} cannot be read ({first_line(error) or type(error).__name__}). {advice}"
+            f"task=npz: {path} cannot be read ({first_line(error) or type(error).__name__}). "
+            f"{advice}"
         ) from error

@@ -26,34 +26,46 @@ DEFAULTS = replace(cifar10.DEFAULTS, model="resnet18")
 
 @REGISTRY.register("svhn", reference="Netzer et al., NIPS 2011 workshop; cropped digits, format 2")
 def svhn(_: NoParameters, setting: TaskSetting) -> Task:
-    """SVHN: 99,289 colour pictures of digits from house numbers, 32 x 32 pixels, with CIFAR-10's settings and ResNet-18.
+    """SVHN: 99,289 colour pictures of digits from house numbers, 32 x 32 pixels, with CIFAR-10's
+    settings and ResNet-18.
 
-    The task reads <data folder>/SVHN/train_32x32.mat and test_32x32.mat, the files of the data set's page, and downloads
-    nothing. The extra training set is not used. Pictures are not flipped, because digits are not symmetric.
+    The task reads <data folder>/SVHN/train_32x32.mat and test_32x32.mat, the files of the data
+    set's page, and downloads nothing. The extra training set is not used. Pictures are not flipped,
+    because digits are not symmetric.
 
-    Raises NotFoundError if a file is missing, damaged, or does not have the data set's number of pictures.
+    Raises NotFoundError if a file is missing, damaged, or does not have the data set's number of
+    pictures.
     """
 
     def load() -> Images:
         folder = setting.data_dir / "SVHN"
-        train, test = _read(folder / "train_32x32.mat", TRAIN_SIZE), _read(folder / "test_32x32.mat", TEST_SIZE)
+        train, test = (
+            _read(folder / "train_32x32.mat", TRAIN_SIZE),
+            _read(folder / "test_32x32.mat", TEST_SIZE),
+        )
         return Images(*train, *test, mean=MEAN, std=STD, shape=SHAPE)
 
     return Task(DEFAULTS, load, SHAPE, TRAIN_SIZE, test_size=TEST_SIZE)
 
 
 def _read(file: Path, size: int) -> tuple[Tensor, Tensor]:
-    """Return the pictures uint8 [n, 3, 32, 32] and the digits [n]; the file has [32, 32, 3, n], and 10 for the digit 0."""
+    """Return the pictures uint8 [n, 3, 32, 32] and the digits [n]; the file has [32, 32, 3, n], and
+    10 for the digit 0.
+    """
     from scipy.io import loadmat
     from torchvision.datasets import SVHN
 
     try:
         with open_regular(file) as opened:
             table = loadmat(opened, variable_names=("X", "y"))
-        pictures, digits = np.asarray(table["X"]), np.asarray(table["y"]).reshape(-1).astype(np.int64)
+        pictures, digits = (
+            np.asarray(table["X"]),
+            np.asarray(table["y"]).reshape(-1).astype(np.int64),
+        )
     except Exception as error:  # decoding a damaged file can raise nearly anything
         raise NotFoundError(
-            f"task=svhn: {file} cannot be read ({error}). Try: the data set's own file in that place, or another --data-dir"
+            f"task=svhn: {file} cannot be read ({error}). Try: the data set's own file in that "
+            "place, or another --data-dir"
         ) from error
     shape = (32, 32, 3, size)
     if (
@@ -63,12 +75,16 @@ def _read(file: Path, size: int) -> tuple[Tensor, Tensor]:
         or not 1 <= digits.min() <= digits.max() <= 10
     ):
         raise NotFoundError(
-            f"task=svhn: {file} has pictures {list(pictures.shape)} and {len(digits)} digits instead of {list(shape)} "
+            f"task=svhn: {file} has pictures {list(pictures.shape)} and {len(digits)} digits "
+            f"instead of {list(shape)} "
             f"and {size}. Try: the data set's own file"
         )
-    if wrong_file(file.parent, [(name, md5) for _, name, md5 in SVHN.split_list.values() if name == file.name]):
+    if wrong_file(
+        file.parent, [(name, md5) for _, name, md5 in SVHN.split_list.values() if name == file.name]
+    ):
         raise NotFoundError(
-            f"task=svhn: {file} is damaged: its content is not SVHN's. Try: the data set's own file in that place; for data of "
+            f"task=svhn: {file} is damaged: its content is not SVHN's. Try: the data set's own "
+            "file in that place; for data of "
             "your own --task npz:file=FILE or image-folder:name=FOLDER"
         )
     images = torch.from_numpy(np.ascontiguousarray(pictures.transpose(3, 2, 0, 1)))

@@ -12,7 +12,15 @@ from dynabro_cli.components import parameter
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine.strangers_files import read_regular
-from dynabro_cli.tasks._api import REGISTRY, Defaults, Images, ImageShape, Task, TaskSetting, in_data_dir
+from dynabro_cli.tasks._api import (
+    REGISTRY,
+    Defaults,
+    Images,
+    ImageShape,
+    Task,
+    TaskSetting,
+    in_data_dir,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,25 +49,38 @@ class Parameters:
     path: str = parameter(
         PYTHON,
         folder=in_data_dir,
-        help="the file, from the data folder if relative; python: the help topics that come with Python",
+        help="the file, from the data folder if relative; python: the help topics that come "
+        "with Python",
     )
-    context: int = parameter(32, minimum=1, maximum=4096, help="characters of a window, from which the next one is predicted")
+    context: int = parameter(
+        32,
+        minimum=1,
+        maximum=4096,
+        help="characters of a window, from which the next one is predicted",
+    )
 
 
-@REGISTRY.register("text-file", Parameters, reference="character-level language modelling; compare Karpathy's char-rnn, 2015")
+@REGISTRY.register(
+    "text-file",
+    Parameters,
+    reference="character-level language modelling; compare Karpathy's char-rnn, 2015",
+)
 def text_file(parameters: Parameters, setting: TaskSetting) -> Task:
-    """Text file: predict a character from the ``context`` characters before it; nothing is downloaded.
+    """Text file: predict a character from the ``context`` characters before it; nothing is
+    downloaded.
 
-    A sample is a window of the text, and its label is the character after it. Training samples begin at every character of the
-    first nine tenths of the text; test samples are windows of the last tenth that do not overlap. The loss is the mean
-    cross-entropy; divided by log 2 = 0.693, it is in bits per character (SELECT final_loss/0.6931 FROM runs). The classes are
-    the text's characters in the order of their code points, at most 256.
+    A sample is a window of the text, and its label is the character after it. Training samples
+    begin at every character of the first nine tenths of the text; test samples are windows of the
+    last tenth that do not overlap. The loss is the mean cross-entropy; divided by log 2 = 0.693, it
+    is in bits per character (SELECT final_loss/0.6931 FROM runs). The classes are the text's
+    characters in the order of their code points, at most 256.
 
-    A byte order mark at the beginning is not part of the text. The path is part of the run's key; the content has a digest in
-    ``code_digests``. The text of path=python depends on Python's version.
+    A byte order mark at the beginning is not part of the text. The path is part of the run's key;
+    the content has a digest in ``code_digests``. The text of path=python depends on Python's
+    version.
 
-    Raises NotFoundError if the file is missing, is not text in UTF-8, is too short or too long, or has more than 256 different
-    characters.
+    Raises NotFoundError if the file is missing, is not text in UTF-8, is too short or too long, or
+    has more than 256 different characters.
     """
 
     def load() -> Images:
@@ -67,19 +88,28 @@ def text_file(parameters: Parameters, setting: TaskSetting) -> Task:
         characters = sorted(set(text))
         if len(characters) > MOST_CHARACTERS:
             raise NotFoundError(
-                f"task=text-file: {parameters.path} has {len(characters)} different characters; {MOST_CHARACTERS} are the "
+                f"task=text-file: {parameters.path} has {len(characters)} different "
+                f"characters; {MOST_CHARACTERS} are the "
                 "most. Try: a text in one script"
             )
         numbers = {character: number for number, character in enumerate(characters)}
-        written = torch.tensor(bytearray(numbers[character] for character in text), dtype=torch.uint8)
+        written = torch.tensor(
+            bytearray(numbers[character] for character in text), dtype=torch.uint8
+        )
         split, context = len(written) - int(TEST_SHARE * len(written)), parameters.context
         if min(split, len(written) - split) <= context:
             raise NotFoundError(
-                f"task=text-file: {parameters.path} has {len(written)} characters, too few for context={context}. "
+                f"task=text-file: {parameters.path} has {len(written)} characters, too few for "
+                f"context={context}. "
                 f"Try: a text of more than {int((context + 1) / TEST_SHARE)} characters"
             )
-        train, test = _windows(written[:split], context, 1), _windows(written[split:], context, context)
-        return Images(*train, *test, (0.0,), (1.0,), ImageShape(1, 1, context, len(characters)), scale=1.0)
+        train, test = (
+            _windows(written[:split], context, 1),
+            _windows(written[split:], context, context),
+        )
+        return Images(
+            *train, *test, (0.0,), (1.0,), ImageShape(1, 1, context, len(characters)), scale=1.0
+        )
 
     def look() -> tuple[ImageShape, int, int]:
         found = load()
@@ -89,7 +119,9 @@ def text_file(parameters: Parameters, setting: TaskSetting) -> Task:
 
 
 def _windows(numbers: Tensor, context: int, step: int) -> tuple[Tensor, Tensor]:
-    """Return windows uint8 [n, 1, 1, context], views of the text, and the characters after them, int64 [n]."""
+    """Return windows uint8 [n, 1, 1, context], views of the text, and the characters after them,
+    int64 [n].
+    """
     windows = numbers.unfold(0, context + 1, step)
     return windows[:, None, None, :-1], windows[:, -1].long()
 
@@ -103,9 +135,14 @@ def _text(path: str, data_dir: Path) -> str:
         return read_regular(file, MOST_BYTES).decode("utf-8-sig")
     except OSError as error:
         raise NotFoundError(
-            f"task=text-file: {file} cannot be read ({error.strerror}). Try: a whole path, or --data-dir FOLDER"
+            f"task=text-file: {file} cannot be read ({error.strerror}). Try: a whole path, or "
+            "--data-dir FOLDER"
         ) from error
     except UnicodeDecodeError as error:
-        raise NotFoundError(f"task=text-file: {file} is not text in UTF-8 ({error.reason}). Try: another file") from error
+        raise NotFoundError(
+            f"task=text-file: {file} is not text in UTF-8 ({error.reason}). Try: another file"
+        ) from error
     except ValueError as error:
-        raise NotFoundError(f"task=text-file: {file}: {error}. Try: a part of it as another file") from error
+        raise NotFoundError(
+            f"task=text-file: {file}: {error}. Try: a part of it as another file"
+        ) from error

@@ -19,16 +19,21 @@ MEAN, STD = (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)
 DEFAULTS = replace(cifar10.DEFAULTS, model="resnet18")
 
 
-@REGISTRY.register("tiny-imagenet", reference="Le & Yang, Stanford CS 231N, 2015; a part of ImageNet")
+@REGISTRY.register(
+    "tiny-imagenet", reference="Le & Yang, Stanford CS 231N, 2015; a part of ImageNet"
+)
 def tiny_imagenet(_: NoParameters, setting: TaskSetting) -> Task:
-    """Tiny ImageNet: 110,000 colour pictures of 64 x 64 pixels in 200 classes, with CIFAR-10's settings and ResNet-18.
+    """Tiny ImageNet: 110,000 colour pictures of 64 x 64 pixels in 200 classes, with CIFAR-10's
+    settings and ResNet-18.
 
-    The task reads the unpacked folder <data folder>/tiny-imagenet-200 and downloads nothing. It trains on
-    train/CLASS/images/*.JPEG and tests on val/images with val/val_annotations.txt, because the labels of the data set's test
-    set are not public. Grey pictures become colour pictures; training pictures are flipped at random. No checksums are
-    published; a run's ``code_digests`` have the digest of what it has read.
+    The task reads the unpacked folder <data folder>/tiny-imagenet-200 and downloads nothing. It
+    trains on train/CLASS/images/*.JPEG and tests on val/images with val/val_annotations.txt,
+    because the labels of the data set's test set are not public. Grey pictures become colour
+    pictures; training pictures are flipped at random. No checksums are published; a run's
+    ``code_digests`` have the digest of what it has read.
 
-    Raises NotFoundError if the folder is missing, incomplete or damaged, or does not fit into memory.
+    Raises NotFoundError if the folder is missing, incomplete or damaged, or does not fit into
+    memory.
     """
 
     def load() -> Images:
@@ -37,11 +42,14 @@ def tiny_imagenet(_: NoParameters, setting: TaskSetting) -> Task:
         counts = len(train.paths), len(test.paths), len(train.classes)
         if counts != (TRAIN_SIZE, TEST_SIZE, CLASSES):
             raise NotFoundError(
-                f"task=tiny-imagenet: {root} has {counts[0]} training and {counts[1]} test pictures in {counts[2]} classes, "
+                f"task=tiny-imagenet: {root} has {counts[0]} training and {counts[1]} test "
+                f"pictures in {counts[2]} classes, "
                 f"instead of {TRAIN_SIZE}, {TEST_SIZE} and {CLASSES}. Try: unpack it again"
             )
         check_memory(root, train.bytes + test.bytes)
-        return Images(*read_pictures(train), *read_pictures(test), mean=MEAN, std=STD, shape=SHAPE, flip=True)
+        return Images(
+            *read_pictures(train), *read_pictures(test), mean=MEAN, std=STD, shape=SHAPE, flip=True
+        )
 
     return Task(DEFAULTS, load, SHAPE, TRAIN_SIZE, test_size=TEST_SIZE, keep=True)
 
@@ -58,7 +66,9 @@ def find(root: Path) -> tuple[Pictures, Pictures]:
         numbers = {name: number for number, name in enumerate(classes)}
         paths, labels, looked_at = list[str](), list[int](), 0
         for name in classes:
-            found, looked_at = files_under(root / "train" / name / "images", inside, is_image, looked_at)
+            found, looked_at = files_under(
+                root / "train" / name / "images", inside, is_image, looked_at
+            )
             paths += found
             labels += [numbers[name]] * len(found)
         lines = (root / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()
@@ -67,7 +77,10 @@ def find(root: Path) -> tuple[Pictures, Pictures]:
         of_test = [numbers[row[1]] for row in rows]
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise NotFoundError(
-            f"task=tiny-imagenet: {root.resolve()} cannot be read ({error}). Try: unpack tiny-imagenet-200.zip there, or "
+            f"task=tiny-imagenet: {root.resolve()} cannot be read ({error}). Try: unpack "
+            "tiny-imagenet-200.zip there, or "
             "another --data-dir"
         ) from error
-    return Pictures(paths, labels, classes, (SIZE, SIZE)), Pictures(test, of_test, classes, (SIZE, SIZE))
+    return Pictures(paths, labels, classes, (SIZE, SIZE)), Pictures(
+        test, of_test, classes, (SIZE, SIZE)
+    )

@@ -1,7 +1,7 @@
 """Checks of components against their contracts, for the tests of plugins.
 
-Each check raises AssertionError with the promise that a component breaks. The last promise is about a short run that is made
-twice and resumed from a checkpoint: the numbers must be equal.
+Each check raises AssertionError with the promise that a component breaks. The last promise is about
+a short run that is made twice and resumed from a checkpoint: the numbers must be equal.
 
 Example:
     >>> from dynabro_cli.testing import check_aggregator

@@ -37,26 +37,50 @@ def component(kind: str, text: str, plugin: str | Path | None) -> Component[Any]
         load_plugin(plugin)
     registry: Registry[Any] = REGISTRIES[kind]
     found = registry.parse(text)
-    require(found.entry.summary.strip(), f"{text}: the factory needs a docstring; 'dynabro list' shows its first line")
-    require(found.entry.reference.strip(), f"{text}: it needs a reference, such as the paper and the number of its algorithm")
+    require(
+        found.entry.summary.strip(),
+        f"{text}: the factory needs a docstring; 'dynabro list' shows its first line",
+    )
+    require(
+        found.entry.reference.strip(),
+        f"{text}: it needs a reference, such as the paper and the number of its algorithm",
+    )
     again = registry.parse(found.text)
-    require(again.parameters == found.parameters, f"{text}: its parameters change when {found.text!r} is read again")
+    require(
+        again.parameters == found.parameters,
+        f"{text}: its parameters change when {found.text!r} is read again",
+    )
     return found
 
 
 def same(first: Tensor, second: Tensor) -> bool:
     """Return True if two tensors are equal bit for bit; NaN is equal to NaN."""
-    return first.shape == second.shape and torch.equal(first.nan_to_num(7.25), second.nan_to_num(7.25))
+    return first.shape == second.shape and torch.equal(
+        first.nan_to_num(7.25), second.nan_to_num(7.25)
+    )
 
 
 def check_run(text: str, **fields: Any) -> None:
-    """Make a short run twice, and again from a checkpoint in its middle; on a quadratic objective unless a task is given.
+    """Make a short run twice, and again from a checkpoint in its middle; on a quadratic objective
+    unless a task is given.
 
     Raises:
         AssertionError: The numbers differ.
     """
-    usual = {"task": "quadratic", "method": "sgd", "attack": "shift:lambda=1", "aggregator": "cwmed", "workers": 9}
-    usual |= {"byzantine": 2, "budget": ROUNDS, "batch_size": 2, "eval_every": 3, "switching": "periodic:K=3"}
+    usual = {
+        "task": "quadratic",
+        "method": "sgd",
+        "attack": "shift:lambda=1",
+        "aggregator": "cwmed",
+        "workers": 9,
+    }
+    usual |= {
+        "byzantine": 2,
+        "budget": ROUNDS,
+        "batch_size": 2,
+        "eval_every": 3,
+        "switching": "periodic:K=3",
+    }
     if "task" in fields:
         usual["attack"] = "sf"
     run = resolve(RunSpec(**{**usual, **fields}))
@@ -66,20 +90,28 @@ def check_run(text: str, **fields: Any) -> None:
         def wanted() -> bool:
             return stop and next(asked) in (1, 5)  # some methods spend the budget in a few rounds
 
-        return list(simulate_run(copy.copy(run), device="cpu", compile="off", resume=resume, wanted=wanted))
+        return list(
+            simulate_run(copy.copy(run), device="cpu", compile="off", resume=resume, wanted=wanted)
+        )
 
     first, second = events(stop=True), events()
-    require(_numbers(first) == _numbers(second), f"{text}: a run made twice has other numbers. Draw only from the seed")
+    require(
+        _numbers(first) == _numbers(second),
+        f"{text}: a run made twice has other numbers. Draw only from the seed",
+    )
     checkpoint = [event for event in first if isinstance(event, Checkpointed)][-1]
     resumed = _numbers(events(checkpoint.data))
     require(
         resumed == _numbers(first)[-len(resumed) :],
-        f"{text}: a run that resumes from a checkpoint has other numbers. Keep everything that changes in the state",
+        f"{text}: a run that resumes from a checkpoint has other numbers. Keep everything that "
+        "changes in the state",
     )
 
 
 def _numbers(events: list[Event]) -> list[Any]:
-    """Return the numbers of rounds and evaluations, one by one, because events may hold any number of rounds."""
+    """Return the numbers of rounds and evaluations, one by one, because events may hold any number
+    of rounds.
+    """
     found: list[Any] = []
     for event in events:
         if isinstance(event, RoundsDone):

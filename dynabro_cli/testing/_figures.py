@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def check_figure(name: str, folder: Path, *, plugin: str | Path | None = None, **choice: Any) -> pd.DataFrame:
+def check_figure(
+    name: str, folder: Path, *, plugin: str | Path | None = None, **choice: Any
+) -> pd.DataFrame:
     """Check a plot of any runs: it draws two stored runs, and returns numbers.
 
     Args:
@@ -41,7 +43,13 @@ def check_figure(name: str, folder: Path, *, plugin: str | Path | None = None, *
     draw = REGISTRY.entry(name).factory
     recorder = Recorder(engine := open_for_writing(str(folder / "results.db")))
     for method in ("sgd", "momentum"):
-        spec: dict[str, Any] = {"task": "digits", "model": "logistic", "method": method, "budget": 20, "eval_every": 5}
+        spec: dict[str, Any] = {
+            "task": "digits",
+            "model": "logistic",
+            "method": method,
+            "budget": 20,
+            "eval_every": 5,
+        }
         for event in simulate(RunSpec(**spec), device="cpu"):
             recorder.record(event)
     runs = read_runs(engine, None)

@@ -15,10 +15,14 @@ from dynabro_cli.tasks._api import Images, ImageShape, Objective, TaskSetting
 from dynabro_cli.testing._common import check_run, component, require
 
 
-def check_model(text: str, *, plugin: str | Path | None = None, shape: tuple[int, int, int, int] = (1, 8, 8, 10)) -> int:
-    """Check a model: it maps images to logits, and its parameters depend only on torch's seed. A run is reproducible.
+def check_model(
+    text: str, *, plugin: str | Path | None = None, shape: tuple[int, int, int, int] = (1, 8, 8, 10)
+) -> int:
+    """Check a model: it maps images to logits, and its parameters depend only on torch's seed. A
+    run is reproducible.
 
-    The shared pass is compared with each worker's own pass. If runs have to use a slower way, a RuntimeWarning says why.
+    The shared pass is compared with each worker's own pass. If runs have to use a slower way, a
+    RuntimeWarning says why.
 
     Args:
         text: Such as ``my-model:width=32``.
@@ -41,11 +45,23 @@ def check_model(text: str, *, plugin: str | Path | None = None, shape: tuple[int
     model, again = models
     inputs = torch.rand(5, *shape[:3])
     logits = model(inputs)
-    require(logits.shape == (5, shape[3]), f"{text}: images [n, c, h, w] must give logits [n, {shape[3]}]")
+    require(
+        logits.shape == (5, shape[3]),
+        f"{text}: images [n, c, h, w] must give logits [n, {shape[3]}]",
+    )
     require(logits.isfinite().all(), f"{text}: its logits are not finite")
-    alike = all(torch.equal(first, second) for first, second in zip(model.parameters(), again.parameters(), strict=True))
-    require(alike, f"{text}: with the same seed of torch, its parameters differ; draw them by torch's own initialisation")
-    require(any(one.requires_grad for one in model.parameters()), f"{text}: it has nothing to train")
+    alike = all(
+        torch.equal(first, second)
+        for first, second in zip(model.parameters(), again.parameters(), strict=True)
+    )
+    require(
+        alike,
+        f"{text}: with the same seed of torch, its parameters differ; draw them by torch's own "
+        "initialisation",
+    )
+    require(
+        any(one.requires_grad for one in model.parameters()), f"{text}: it has nothing to train"
+    )
     d: int = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     labels = torch.randint(shape[3], (2, 5), generator=torch.Generator().manual_seed(0))
     WorkerGradients(again, 2)(torch.rand(2, 5, *shape[:3]), labels, 1, (0, 1))
@@ -54,8 +70,11 @@ def check_model(text: str, *, plugin: str | Path | None = None, shape: tuple[int
     return d
 
 
-def check_task(text: str, *, plugin: str | Path | None = None, data_dir: str | Path | None = None) -> Images | Objective:
-    """Check a task: its data have the declared shape and sizes, and are equal if loaded twice. A run is reproducible.
+def check_task(
+    text: str, *, plugin: str | Path | None = None, data_dir: str | Path | None = None
+) -> Images | Objective:
+    """Check a task: its data have the declared shape and sizes, and are equal if loaded twice. A
+    run is reproducible.
 
     Args:
         text: Such as ``my-task``.
@@ -79,7 +98,10 @@ def check_task(text: str, *, plugin: str | Path | None = None, data_dir: str | P
     )
     if isinstance(data, Images):
         _check_images(text, data, found.build(setting).load())
-        require(task.shape in (None, data.shape), f"{text}: its data have the shape {data.shape}, but it declares {task.shape}")
+        require(
+            task.shape in (None, data.shape),
+            f"{text}: its data have the shape {data.shape}, but it declares {task.shape}",
+        )
         sizes = len(data.train_labels), len(data.test_labels)
         declared = task.train_size, task.test_size
         fitting = all(own in (None, size) for own, size in zip(declared, sizes, strict=True))
@@ -90,8 +112,14 @@ def check_task(text: str, *, plugin: str | Path | None = None, data_dir: str | P
         gradient = data.gradient(data.start)
         require(gradient.shape == data.start.shape, f"{text}: the gradient must be [d], like x")
         require(float(data.gap(data.start)) >= 0, f"{text}: f(x) - f* is negative at the start")
-        require(torch.equal(data.project(data.start), data.start), f"{text}: the start is outside the domain")
-        require(task.dimension in (None, data.start.numel()), f"{text}: dimension={task.dimension}, but x has another size")
+        require(
+            torch.equal(data.project(data.start), data.start),
+            f"{text}: the start is outside the domain",
+        )
+        require(
+            task.dimension in (None, data.start.numel()),
+            f"{text}: dimension={task.dimension}, but x has another size",
+        )
         check_run(text, task=text, attack="shift:lambda=1")
     return data
 
@@ -101,18 +129,37 @@ def _check_images(text: str, data: Images, again: Images) -> None:
     for name in ("train", "test"):
         images, labels = getattr(data, f"{name}_images"), getattr(data, f"{name}_labels")
         expected = (len(labels), shape.channels, shape.height, shape.width)
-        require(tuple(images.shape) == expected, f"{text}: {name}_images must be {expected}, not {tuple(images.shape)}")
+        require(
+            tuple(images.shape) == expected,
+            f"{text}: {name}_images must be {expected}, not {tuple(images.shape)}",
+        )
         kinds = (torch.uint8, torch.float32)
-        require(images.dtype in kinds, f"{text}: {name}_images must be uint8 or float32, not {images.dtype}")
-        require(labels.dtype == torch.int64, f"{text}: {name}_labels must be int64, not {labels.dtype}")
-        require(((labels >= 0) & (labels < shape.classes)).all(), f"{text}: {name}_labels must be under {shape.classes}")
-        alike = torch.equal(images, getattr(again, f"{name}_images")) and torch.equal(labels, getattr(again, f"{name}_labels"))
+        require(
+            images.dtype in kinds,
+            f"{text}: {name}_images must be uint8 or float32, not {images.dtype}",
+        )
+        require(
+            labels.dtype == torch.int64, f"{text}: {name}_labels must be int64, not {labels.dtype}"
+        )
+        require(
+            ((labels >= 0) & (labels < shape.classes)).all(),
+            f"{text}: {name}_labels must be under {shape.classes}",
+        )
+        alike = torch.equal(images, getattr(again, f"{name}_images")) and torch.equal(
+            labels, getattr(again, f"{name}_labels")
+        )
         require(alike, f"{text}: loaded twice, its {name} data differ")
-    require(len(data.mean) == len(data.std) == shape.channels, f"{text}: mean and std must have a number for each channel")
+    require(
+        len(data.mean) == len(data.std) == shape.channels,
+        f"{text}: mean and std must have a number for each channel",
+    )
 
 
-def check_partition(text: str, *, plugin: str | Path | None = None, workers: int = 5, samples: int = 203) -> list[int]:
-    """Check a partition: each sample has one worker, each worker has samples, and only the seed decides. A run is reproducible.
+def check_partition(
+    text: str, *, plugin: str | Path | None = None, workers: int = 5, samples: int = 203
+) -> list[int]:
+    """Check a partition: each sample has one worker, each worker has samples, and only the seed
+    decides. A run is reproducible.
 
     Args:
         text: Such as ``my-partition``.
@@ -139,6 +186,9 @@ def check_partition(text: str, *, plugin: str | Path | None = None, workers: int
     whole = np.array_equal(np.sort(np.concatenate(parts)), np.arange(samples))
     require(whole, f"{text}: the parts must have each sample once")
     require(min(map(len, parts)) > 0, f"{text}: a worker has no sample")
-    require(all(map(np.array_equal, parts, again)), f"{text}: with the same seed its parts differ; draw only from streams")
+    require(
+        all(map(np.array_equal, parts, again)),
+        f"{text}: with the same seed its parts differ; draw only from streams",
+    )
     check_run(text, task="digits", model="logistic", data=text)
     return [len(part) for part in parts]

@@ -9,7 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynabro_cli.methods._api import JudgingMethod, Known, MeansMethod, Method, MethodSetting, Plan, State, senders
+from dynabro_cli.methods._api import (
+    JudgingMethod,
+    Known,
+    MeansMethod,
+    Method,
+    MethodSetting,
+    Plan,
+    State,
+    senders,
+)
 from dynabro_cli.testing._common import check_run, component, require
 
 M, D = 4, 3
@@ -18,9 +27,9 @@ M, D = 4, 3
 def check_method(text: str, *, plugin: str | Path | None = None) -> None:
     """Check a training method.
 
-    Its plans are drawn only from the generator, with growing prefixes. It sends a message for each prefix, and its direction
-    has the shape of a message. It declares if it remembers gradients, and its rows belong to the workers. In a run, its numbers
-    are reproducible.
+    Its plans are drawn only from the generator, with growing prefixes. It sends a message for each
+    prefix, and its direction has the shape of a message. It declares if it remembers gradients, and
+    its rows belong to the workers. In a run, its numbers are reproducible.
 
     Args:
         text: Such as ``my-method:beta=0.5``.
@@ -33,19 +42,32 @@ def check_method(text: str, *, plugin: str | Path | None = None) -> None:
     component("methods", text, plugin)
     method = _made(text)
     plans = _plans(method)
-    require(plans == _plans(_made(text)), f"{text}: plans must be drawn from the generator that is passed")
+    require(
+        plans == _plans(_made(text)),
+        f"{text}: plans must be drawn from the generator that is passed",
+    )
     for plan in plans:
         prefixes = list(plan.prefixes)
-        require(prefixes and prefixes == sorted(prefixes), f"{text}: prefixes must grow, but are {prefixes}")
-        require(all(isinstance(one, int) for one in prefixes), f"{text}: prefixes must be ints, not {prefixes}")
+        require(
+            prefixes and prefixes == sorted(prefixes),
+            f"{text}: prefixes must grow, but are {prefixes}",
+        )
+        require(
+            all(isinstance(one, int) for one in prefixes),
+            f"{text}: prefixes must be ints, not {prefixes}",
+        )
     if isinstance(method, MeansMethod):
         _check_messages(text, plans)
         _check_memory(text)
     check_run(text, method=text, aggregator="mean" if isinstance(method, JudgingMethod) else None)
 
 
-def directions(text: str, aggregates: Sequence[float], *, plugin: str | Path | None = None) -> list[float]:
-    """Return a method's directions g_1, g_2, ... from the aggregates of rounds with one mini-batch, for d = 1."""
+def directions(
+    text: str, aggregates: Sequence[float], *, plugin: str | Path | None = None
+) -> list[float]:
+    """Return a method's directions g_1, g_2, ... from the aggregates of rounds with one mini-batch,
+    for d = 1.
+    """
     component("methods", text, plugin)
     method, found = _made(text), []
     state: State = {}
@@ -73,10 +95,15 @@ def _check_messages(text: str, plans: list[Plan]) -> None:
         aggregates: list[Tensor] = []
         for _ in plan.prefixes:
             message, state = method.send(torch.ones(M, D, dtype=torch.float64), state)
-            require(message.shape == (M, D), f"{text}: send must return messages [m, d], not {list(message.shape)}")
+            require(
+                message.shape == (M, D),
+                f"{text}: send must return messages [m, d], not {list(message.shape)}",
+            )
             aggregates.append(message.mean(0))
         direction, accepted = method.direct(aggregates, plan)
-        require(direction.shape == (D,), f"{text}: direct must return [d], not {list(direction.shape)}")
+        require(
+            direction.shape == (D,), f"{text}: direct must return [d], not {list(direction.shape)}"
+        )
         require(direction.isfinite().all(), f"{text}: equal gradients have no finite direction")
         boolean = accepted is None or accepted.dtype == torch.bool
         require(boolean, f"{text}: direct must return None or a bool tensor besides g_t")
@@ -90,12 +117,22 @@ def _check_memory(text: str) -> None:
         sent.append(method.send(torch.ones(M, D), state)[0])
     remembers = not torch.equal(*sent)
     method = senders(_made(text))
-    require(remembers == method.remembers, f"{text}: messages depend on earlier gradients: {remembers}; say remembers=")
+    require(
+        remembers == method.remembers,
+        f"{text}: messages depend on earlier gradients: {remembers}; say remembers=",
+    )
     if not method.by_row:
         return
-    first, second = (torch.randn(M, D, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    first, second = (
+        torch.randn(M, D, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
+    )
     _, state = method.send(first.clone(), {})
     rows = {name: value.clone() for name, value in state.items()}
     both, _ = method.send(second.clone(), {name: value.clone() for name, value in rows.items()})
-    some, _ = method.send(second[1:3].clone(), {name: value[1:3].clone() for name, value in rows.items()})
-    require(torch.equal(some, both[1:3]), f"{text}: by_row=True, but a worker's message depends on other workers' rows")
+    some, _ = method.send(
+        second[1:3].clone(), {name: value[1:3].clone() for name, value in rows.items()}
+    )
+    require(
+        torch.equal(some, both[1:3]),
+        f"{text}: by_row=True, but a worker's message depends on other workers' rows",
+    )

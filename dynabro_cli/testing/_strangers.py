@@ -19,9 +19,10 @@ TICKS = 40
 def check_attack(text: str, *, plugin: str | Path | None = None, beta: float | None = None) -> None:
     """Check an attack.
 
-    It is defined for any number of Byzantine workers from 0 to m, and leaves its input, the honest rows and its state
-    unchanged. It is finite if it declares so, reads Byzantine workers' own vectors only if it declares so, and draws only from
-    the seed. In a run, its numbers are reproducible.
+    It is defined for any number of Byzantine workers from 0 to m, and leaves its input, the honest
+    rows and its state unchanged. It is finite if it declares so, reads Byzantine workers' own
+    vectors only if it declares so, and draws only from the seed. In a run, its numbers are
+    reproducible.
 
     Args:
         text: Such as ``my-attack:scale=0.5``.
@@ -48,7 +49,11 @@ def _own(workers: int, seed: int = 0) -> Tensor:
 
 
 def _sent(attack: Attack, own: Tensor, byzantine: Tensor, state: State) -> Tensor:
-    seen = (Defence(honest_mean(own, byzantine), lambda vectors: vectors.median(0).values),) if attack.sees_defence else ()
+    seen = (
+        (Defence(honest_mean(own, byzantine), lambda vectors: vectors.median(0).values),)
+        if attack.sees_defence
+        else ()
+    )
     messages: Tensor = attack.messages(own, byzantine, state, *seen)
     return messages
 
@@ -63,38 +68,59 @@ def _next(attack: Attack, own: Tensor, byzantine: Tensor, state: State) -> State
 def _check_numbers(text: str, attack: Attack, workers: int) -> None:
     state = dict(attack.initial)
     for count in (*range(workers + 1), 0):
-        own, byzantine = _own(workers, count), torch.randperm(workers, generator=torch.Generator().manual_seed(count)) < count
+        own, byzantine = (
+            _own(workers, count),
+            torch.randperm(workers, generator=torch.Generator().manual_seed(count)) < count,
+        )
         before, kept = own.clone(), {name: value.clone() for name, value in state.items()}
         where = f"{text} with {count} of {workers} workers Byzantine"
         try:
             messages = _sent(attack, own, byzantine, state)
         except Exception as error:
-            raise AssertionError(f"{where}: it raises {type(error).__name__}: {first_line(error)}") from error
+            raise AssertionError(
+                f"{where}: it raises {type(error).__name__}: {first_line(error)}"
+            ) from error
         require(same(own, before), f"{where}: it changes its input; clone it")
         require(
             messages.shape == own.shape and messages.dtype == own.dtype,
             f"{where}: messages must have the vectors' shape and type",
         )
-        require(same(messages[~byzantine], own[~byzantine]), f"{where}: the honest rows must not change")
-        require(not attack.finite or messages.isfinite().all(), f"{where}: it sends NaN or Inf; say finite=False")
-        require(same(_sent(attack, own, byzantine, state), messages), f"{where}: called again, it sends other messages")
+        require(
+            same(messages[~byzantine], own[~byzantine]), f"{where}: the honest rows must not change"
+        )
+        require(
+            not attack.finite or messages.isfinite().all(),
+            f"{where}: it sends NaN or Inf; say finite=False",
+        )
+        require(
+            same(_sent(attack, own, byzantine, state), messages),
+            f"{where}: called again, it sends other messages",
+        )
         following = _next(attack, own, byzantine, state)
         require(
             state.keys() == kept.keys() and all(same(state[name], kept[name]) for name in kept),
             f"{where}: it changes its state in place; return a new one",
         )
         state = following
-        rows = workers > 2 and any(value.ndim and value.shape[0] == workers for value in state.values())
-        require(attack.by_number or not rows, f"{text}: its state has a row for each worker; say by_number=True")
+        rows = workers > 2 and any(
+            value.ndim and value.shape[0] == workers for value in state.values()
+        )
+        require(
+            attack.by_number or not rows,
+            f"{text}: its state has a row for each worker; say by_number=True",
+        )
 
 
 def _check_own(text: str, attack: Attack) -> None:
     byzantine, own = torch.arange(M) < 4, _own(M)
     others = torch.where(byzantine[:, None], own - 9, own)
-    first, second = (_sent(attack, vectors, byzantine, dict(attack.initial)) for vectors in (own, others))
+    first, second = (
+        _sent(attack, vectors, byzantine, dict(attack.initial)) for vectors in (own, others)
+    )
     require(
         attack.reads_own or same(first, second),
-        f"{text}: it reads Byzantine workers' own vectors, which are not computed then; say reads_own=True",
+        f"{text}: it reads Byzantine workers' own vectors, which are not computed then; say "
+        "reads_own=True",
     )
 
 
@@ -106,12 +132,20 @@ def _check_labels(text: str, attack: Attack) -> None:
     labels, byzantine = torch.arange(45).view(M, 5) % 10, torch.arange(M) % 2 == 0
     before, changed = labels.clone(), attack.labels(labels, byzantine, 10)
     require(torch.equal(labels, before), f"{text}: it changes the labels in place")
-    require(torch.equal(changed[~byzantine], labels[~byzantine]), f"{text}: labels of honest workers must not change")
-    require(((changed >= 0) & (changed < 10)).all(), f"{text}: its labels must be numbers of classes")
+    require(
+        torch.equal(changed[~byzantine], labels[~byzantine]),
+        f"{text}: labels of honest workers must not change",
+    )
+    require(
+        ((changed >= 0) & (changed < 10)).all(), f"{text}: its labels must be numbers of classes"
+    )
 
 
-def check_switching(text: str, *, plugin: str | Path | None = None, workers: int = M, byzantine: int = 3) -> None:
-    """Check a switching strategy: its masks depend only on the seed and the tick, in any order. A run is reproducible.
+def check_switching(
+    text: str, *, plugin: str | Path | None = None, workers: int = M, byzantine: int = 3
+) -> None:
+    """Check a switching strategy: its masks depend only on the seed and the tick, in any order. A
+    run is reproducible.
 
     Args:
         text: Such as ``my-switching:K=5``.
@@ -130,10 +164,16 @@ def check_switching(text: str, *, plugin: str | Path | None = None, workers: int
         found = {}
         for tick in order:
             mask = strategy.mask(tick)
-            require(mask.shape == (workers,) and mask.dtype == torch.bool, f"{text}: a mask must be bool [{workers}]")
+            require(
+                mask.shape == (workers,) and mask.dtype == torch.bool,
+                f"{text}: a mask must be bool [{workers}]",
+            )
             found[tick] = mask.clone()
             mask.logical_not_()
-            require(torch.equal(strategy.mask(tick), found[tick]), f"{text}: a mask must belong to the caller; clone it")
+            require(
+                torch.equal(strategy.mask(tick), found[tick]),
+                f"{text}: a mask must belong to the caller; clone it",
+            )
         return found
 
     torch.manual_seed(0)
@@ -141,7 +181,11 @@ def check_switching(text: str, *, plugin: str | Path | None = None, workers: int
     torch.manual_seed(1)
     backwards = schedule(list(reversed(range(TICKS))))
     same_masks = all(torch.equal(forwards[tick], backwards[tick]) for tick in forwards)
-    require(same_masks, f"{text}: masks depend on the order of calls, or on a global generator; draw from seed and tick")
+    require(
+        same_masks,
+        f"{text}: masks depend on the order of calls, or on a global generator; draw from seed "
+        "and tick",
+    )
     strategy = make_switching(text, workers=workers, byzantine=byzantine, seed=3)
     counts = {int(mask.sum()) for mask in forwards.values()}
     constant = strategy.always is None or counts == {strategy.always}

@@ -1,1 +1,3 @@
-"""Measurements of the papers' claims: worst inputs of rules, decrease of errors, and memory of gradients."""
+"""Measurements of the papers' claims: worst inputs of rules, decrease of errors, and memory of
+gradients.
+"""

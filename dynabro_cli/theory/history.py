@@ -1,4 +1,6 @@
-"""Measurement of how long one gradient influences a method's updates: the window sizes of the paper's Table 1."""
+"""Measurement of how long one gradient influences a method's updates: the window sizes of the
+paper's Table 1.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,11 @@ class Window(NamedTuple):
     """A method's history window.
 
     Attributes:
-        rounds: Number of rounds from the disturbed round to the last round that it changes, both included.
+        rounds: Number of rounds from the disturbed round to the last round that it changes, both
+            included.
         ended: True if the window ended before the measurement.
-        filters: True if the method filters workers by their history; otherwise it aggregates all messages.
+        filters: True if the method filters workers by their history; otherwise it aggregates all
+            messages.
     """
 
     rounds: int
@@ -43,14 +47,16 @@ class Window(NamedTuple):
 def history_window(run: Run, rounds: int = MOST_ROUNDS, noise_bound: float | None = None) -> Window:
     """Measure how long one gradient of one worker influences g_t.
 
-    The method runs twice, in the plane and along the same path, without attack. A worker's gradient is x_t plus noise of length
-    V. In one of the two runs, a vector of length 10,000 V is added to the first worker's first gradient in the first round,
-    where windows begin. It points away from that gradient's noise, so that any median changes. The window counts the rounds up
-    to the last round in which g_t differs by more than a thousandth of the largest difference.
+    The method runs twice, in the plane and along the same path, without attack. A worker's gradient
+    is x_t plus noise of length V. In one of the two runs, a vector of length 10,000 V is added to
+    the first worker's first gradient in the first round, where windows begin. It points away from
+    that gradient's noise, so that any median changes. The window counts the rounds up to the last
+    round in which g_t differs by more than a thousandth of the largest difference.
 
-    The path is the same, so this measures the memory of workers and server, not of the model. The run's aggregator is used,
-    with its memory. While the aggregator treats a worker's momentum as an outlier, it bounds the change without ending it. So a
-    window grows with the logarithm of the added length.
+    The path is the same, so this measures the memory of workers and server, not of the model. The
+    run's aggregator is used, with its memory. While the aggregator treats a worker's momentum as an
+    outlier, it bounds the change without ending it. So a window grows with the logarithm of the
+    added length.
 
     Args:
         run: The run; its task and its attack do not matter.
@@ -64,7 +70,16 @@ def history_window(run: Run, rounds: int = MOST_ROUNDS, noise_bound: float | Non
     method, aggregator = run.assemble(noise_bound or 1.0)
     spec = dataclasses.replace(run.spec, attack="none", attack_entry="gradient")
     nobody = memoryless(lambda own, _: own)
-    parts = Parts(spec, None, method, aggregator, nobody, None, Streams(spec.seed), cohort=run.cohort_rule(method))  # type: ignore[arg-type]
+    parts = Parts(
+        spec,
+        None,  # type: ignore[arg-type]
+        method,
+        aggregator,
+        nobody,
+        None,  # type: ignore[arg-type]
+        Streams(spec.seed),
+        cohort=run.cohort_rule(method),
+    )
     noise = method.noise_bound or 1.0
     plain, disturbed = _Course(parts, noise, 0.0), _Course(parts, noise, DISTURBANCE * noise)
     changes: list[float] = []
@@ -73,7 +88,9 @@ def history_window(run: Run, rounds: int = MOST_ROUNDS, noise_bound: float | Non
         with torch.no_grad():
             changes.append(float((plain.step() - disturbed.step()).norm().nan_to_num(nan=math.inf)))
         ended = plain.like(disturbed, 0.01 * TOLERANCE * max(changes))
-    last = max((t for t, change in enumerate(changes) if change > TOLERANCE * max(changes)), default=0)
+    last = max(
+        (t for t, change in enumerate(changes) if change > TOLERANCE * max(changes)), default=0
+    )
     return Window(last + 1, ended, isinstance(method, JudgingMethod))
 
 
@@ -89,7 +106,9 @@ def window_of(row: Mapping[str, Any], most: int = MOST_ROUNDS) -> Window:
     """
     given = {name: _plain(row[name], info.type) for name, info in fields().items() if name in row}
     bound = _plain(row.get("noise_bound"), float)
-    return history_window(resolve(RunSpec.from_mapping(given)), max(1, min(most, int(row["rounds"]))), bound)
+    return history_window(
+        resolve(RunSpec.from_mapping(given)), max(1, min(most, int(row["rounds"]))), bound
+    )
 
 
 def _plain(value: Any, kind: type) -> Any:
@@ -98,12 +117,15 @@ def _plain(value: Any, kind: type) -> Any:
 
 
 class _Course:
-    """A method's rounds along a path that does not depend on its updates; in the first round, one gradient can be moved."""
+    """A method's rounds along a path that does not depend on its updates; in the first round, one
+    gradient can be moved.
+    """
 
     def __init__(self, parts: Parts, noise: float, disturbance: float) -> None:
         self._parts, self._noise, self._disturbance = parts, noise, disturbance
         self._server = make_server(parts)
-        self._workers = rule_setting(parts.spec, parts.method).workers  # the workers whose messages are aggregated in a round
+        # the workers whose messages are aggregated in a round
+        self._workers = rule_setting(parts.spec, parts.method).workers
         self._nobody = torch.zeros(self._workers, dtype=torch.bool)
         self._round = 0
         self._spread: Tensor | None = None
@@ -129,10 +151,14 @@ class _Course:
         self._round += 1
         return senders(method).direction(aggregates, plan, self._spread)[0]
 
-    def _aggregate(self, total: Tensor, batches: Tensor | None, plan: Plan, *, first: bool = False) -> Tensor:
+    def _aggregate(
+        self, total: Tensor, batches: Tensor | None, plan: Plan, *, first: bool = False
+    ) -> Tensor:
         cohort = None if plan.cohort is None else torch.tensor(plan.cohort)
         nobody = self._nobody
-        question = Question(total, None, batches, nobody, nobody, False, False, x=self.x, cohort=cohort, first=first)
+        question = Question(
+            total, None, batches, nobody, nobody, False, False, x=self.x, cohort=cohort, first=first
+        )
         answer = self._server.answer(question, {}, *self._states)
         self._spread = answer.spread if first else self._spread
         self._states = answer.method, answer.aggregator
@@ -140,13 +166,22 @@ class _Course:
 
     def like(self, other: _Course, tolerance: float) -> bool:
         """Return True if both have the same memory, up to ``tolerance`` in every number."""
-        return all(_alike(mine, theirs, tolerance) for mine, theirs in zip(self._states, other._states, strict=True))
+        return all(
+            _alike(mine, theirs, tolerance)
+            for mine, theirs in zip(self._states, other._states, strict=True)
+        )
 
     def gradients(self, computation: int, points: Tensor | None = None) -> Tensor:
-        """Return mini-batch gradients of all workers, as ``methods._api.Computing`` defines them."""
-        draws = self._parts.streams.generator("noise", self._round, computation).standard_normal((self._workers, 2))
+        """Return mini-batch gradients of all workers, as ``methods._api.Computing`` defines
+        them.
+        """
+        draws = self._parts.streams.generator("noise", self._round, computation).standard_normal(
+            (self._workers, 2)
+        )
         noise = torch.from_numpy(draws)
-        found: Tensor = (self.x if points is None else points) + self._noise * noise / noise.norm(dim=1, keepdim=True)
+        found: Tensor = (self.x if points is None else points) + self._noise * noise / noise.norm(
+            dim=1, keepdim=True
+        )
         if self._round == computation == 0 and points is None:
             found[0] -= self._disturbance * noise[0].sign() / math.sqrt(2)
         return found
@@ -165,6 +200,8 @@ def _alike(one: Mapping[str, Tensor], other: Mapping[str, Tensor], tolerance: fl
         return False
     exact = {name for name, value in one.items() if not value.is_floating_point()}
     return all(
-        torch.equal(value, other[name]) if name in exact else bool((value - other[name]).abs().max() <= tolerance)
+        torch.equal(value, other[name])
+        if name in exact
+        else bool((value - other[name]).abs().max() <= tolerance)
         for name, value in one.items()
     )

@@ -1,4 +1,6 @@
-"""The empirical kappa of a rule: a search for the input at which Definition 3.2 comes closest to failing."""
+"""The empirical kappa of a rule: a search for the input at which Definition 3.2 comes closest to
+failing.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,13 @@ from dynabro_cli.theory._inputs import Matrix, made_by_hand, move, random_start
 from dynabro_cli.theory.subjects import Effort, Subject
 
 ROUNDING = 1e-7
-"""Distance that may be rounding, as a share of the largest number; it is subtracted from the error and added to the spread."""
+"""Distance that may be rounding, as a share of the largest number; it is subtracted from the error
+and added to the spread.
+"""
 LARGE = 1e6
-"""Ratio at which a search ends, because no bound is in sight; a hundred times the proved kappa, if that is larger."""
+"""Ratio at which a search ends, because no bound is in sight; a hundred times the proved kappa, if
+that is larger.
+"""
 SLACK = 1e-6
 
 
@@ -29,7 +35,8 @@ class Found(NamedTuple):
         workers: m.
         byzantine: f.
         effort: The effort of the search.
-        empirical: The largest ratio, a lower bound of the true kappa; at most ``LARGE``, or a hundred times the proved kappa.
+        empirical: The largest ratio, a lower bound of the true kappa; at most ``LARGE``, or a
+            hundred times the proved kappa.
         unbounded: True if it reached this limit.
         proved: The proved kappa; None if no kappa is proved.
         evaluations: Number of inputs tried.
@@ -55,9 +62,24 @@ class Found(NamedTuple):
     @property
     def row(self) -> dict[str, Any]:
         """The columns of the table ``verified_kappa``, except the version and the time."""
-        searched = {name: getattr(self.effort, name) for name in ("dimension", "restarts", "steps", "seed")}
-        names = ("rule", "workers", "byzantine", "empirical", "unbounded", "proved", "evaluations", "complete")
-        return searched | {name: getattr(self, name) for name in names} | {"worst": self.worst.tolist()}
+        searched = {
+            name: getattr(self.effort, name) for name in ("dimension", "restarts", "steps", "seed")
+        }
+        names = (
+            "rule",
+            "workers",
+            "byzantine",
+            "empirical",
+            "unbounded",
+            "proved",
+            "evaluations",
+            "complete",
+        )
+        return (
+            searched
+            | {name: getattr(self, name) for name in names}
+            | {"worst": self.worst.tolist()}
+        )
 
     @property
     def notes(self) -> list[str]:
@@ -76,11 +98,12 @@ class Found(NamedTuple):
 
 
 def ratio(rule: Aggregator, messages: Tensor, byzantine: int) -> Tensor:
-    """Return |A - mean_S|^2 over (1/|S|) sum_{i in S} |g_i - mean_S|^2, with S all rows except the Byzantine ones.
+    """Return |A - mean_S|^2 over (1/|S|) sum_{i in S} |g_i - mean_S|^2, with S all rows except the
+    Byzantine ones.
 
-    Rounding is subtracted from the numerator and added to the denominator, and so never makes the ratio too large. An honest
-    set without spread gives 0 if the rule returns its value, and a large number otherwise. An aggregate with NaN is infinitely
-    far.
+    Rounding is subtracted from the numerator and added to the denominator, and so never makes the
+    ratio too large. An honest set without spread gives 0 if the rule returns its value, and a large
+    number otherwise. An aggregate with NaN is infinitely far.
     """
     aggregate, _ = rule.aggregate(messages, {}, 1)
     honest = messages[byzantine:]
@@ -118,13 +141,18 @@ class _Search:
     def value(self, messages: Matrix) -> float:
         """Return the ratio at an input, at most ``LARGE``."""
         self.evaluations += 1
-        found = min(float(ratio(self._subject.rule, torch.from_numpy(messages), self._subject.byzantine)), self._large)
+        found = min(
+            float(ratio(self._subject.rule, torch.from_numpy(messages), self._subject.byzantine)),
+            self._large,
+        )
         if found > self.best:
             self.best, self.worst = found, messages
         return found
 
     def climb(self, messages: Matrix, generator: np.random.Generator, *, gradient: bool) -> None:
-        """Climb from an input: a third of the steps along its gradient, if it has one, and then random moves."""
+        """Climb from an input: a third of the steps along its gradient, if it has one, and then
+        random moves.
+        """
         steps, value = self._effort.steps, self.value(messages)
         if gradient:
             messages, value = self._ascend(messages, value, steps // 3)
@@ -137,7 +165,9 @@ class _Search:
                 messages, value = moved, found
 
     def _ascend(self, messages: Matrix, value: float, steps: int) -> tuple[Matrix, float]:
-        """Take steps along the gradient: longer after each step up, shorter after any other step."""
+        """Take steps along the gradient: longer after each step up, shorter after any other
+        step.
+        """
         step, slope = 0.1, self.slope(messages)
         for _ in range(steps):
             if self.over or slope is None or step < 1e-9:
@@ -152,12 +182,15 @@ class _Search:
         return messages, value
 
     def slope(self, messages: Matrix) -> Matrix | None:
-        """Return the direction of the ratio's gradient; None without a gradient, or if autograd does not reach the rule."""
+        """Return the direction of the ratio's gradient; None without a gradient, or if autograd
+        does not reach the rule.
+        """
         tensor = torch.from_numpy(messages).requires_grad_()
         try:
             value = ratio(self._subject.rule, tensor, self._subject.byzantine)
             (found,) = torch.autograd.grad(value, tensor)
-        except RuntimeError:  # autograd raises this for ``out=``, and for a result without a gradient
+        # autograd raises this for ``out=``, and for a result without a gradient
+        except RuntimeError:
             return None
         length = float(found.norm())
         return (found / length).numpy() if 0 < length < np.inf else None
@@ -165,7 +198,9 @@ class _Search:
 
 def differentiable(subject: Subject, dimension: int) -> bool:
     """Return True if a rule has a gradient in autograd."""
-    messages = torch.randn(subject.workers, dimension, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    messages = torch.randn(
+        subject.workers, dimension, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     try:
         aggregate, _ = subject.rule.aggregate(messages.requires_grad_(), {}, 1)
     except RuntimeError:
@@ -173,16 +208,21 @@ def differentiable(subject: Subject, dimension: int) -> bool:
     return aggregate.requires_grad
 
 
-def search(subject: Subject, effort: Effort, progress: Callable[[int, int], None] = lambda done, total: None) -> Found:
+def search(
+    subject: Subject,
+    effort: Effort,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Found:
     """Search for the largest ratio of Definition 3.2 of a rule.
 
-    The result is a lower bound of the true kappa: the best of many climbs from hand-made and random inputs, in double
-    precision. Rules depend on the order only in ties, so the last m - f rows stand for any honest set. Byzantine rows come
-    first, because ties go to the lowest index.
+    The result is a lower bound of the true kappa: the best of many climbs from hand-made and random
+    inputs, in double precision. Rules depend on the order only in ties, so the last m - f rows
+    stand for any honest set. Byzantine rows come first, because ties go to the lowest index.
 
     Args:
         subject: The rule.
-        effort: The length of the search; the same effort gives the same result, unless ``seconds`` end the search.
+        effort: The length of the search; the same effort gives the same result, unless ``seconds``
+            end the search.
         progress: Called with the number of climbs done, and the number of all climbs.
     """
     generator = np.random.default_rng(effort.seed)

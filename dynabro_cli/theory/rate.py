@@ -1,4 +1,5 @@
-"""Dependence of the mean squared gradient on T, delta and dynamic rounds, from the runs of ``verify-rate``.
+"""Dependence of the mean squared gradient on T, delta and dynamic rounds, from the runs of
+``verify-rate``.
 
 Numbers only, no torch; figures are drawn from them.
 """
@@ -29,7 +30,9 @@ MOST_KEYS = 500
 
 
 class Part(NamedTuple):
-    """One of the experiments: the varied quantity, the measured quantity, and theory's exponent for each setting."""
+    """One of the experiments: the varied quantity, the measured quantity, and theory's exponent for
+    each setting.
+    """
 
     against: str
     quantity: str
@@ -41,18 +44,30 @@ IN_T = {"static": -0.5, "option 1": -0.5, "option 2, adaptive": -0.5}
 PARTS = {
     "rounds": Part("T", GRADIENT, IN_T),
     "optimum": Part("T", f"{GRADIENT}, from the optimum", IN_T),
-    "delta": Part("delta", f"{GRADIENT}, excess over delta = 0", {"mfm": 1.0, "cwmed": math.nan, "nnm+cwmed": 0.5}),
-    "switches": Part("|tau_d|/T", f"{GRADIENT}, excess over |tau_d| = 0", {"eta = 1/L": 1.0, "eta = 1/(10 L)": 1.0}),
+    "delta": Part(
+        "delta",
+        f"{GRADIENT}, excess over delta = 0",
+        {"mfm": 1.0, "cwmed": math.nan, "nnm+cwmed": 0.5},
+    ),
+    "switches": Part(
+        "|tau_d|/T",
+        f"{GRADIENT}, excess over |tau_d| = 0",
+        {"eta = 1/L": 1.0, "eta = 1/(10 L)": 1.0},
+    ),
 }
-"""Experiments by their names in ``dynabro verify rate``, with the exponents that the paper's text names.
+"""Experiments by their names in ``dynabro verify rate``, with the exponents that the paper's text
+names.
 
-The exponents are limits for large T; for delta they hold with MFM (gamma in O(delta^2)) and with a kappa in O(delta). CWMed has
-no kappa in O(delta), because its kappa tends to 4, so the paper gives no exponent for it.
+The exponents are limits for large T; for delta they hold with MFM (gamma in O(delta^2)) and with a
+kappa in O(delta). CWMed has no kappa in O(delta), because its kappa tends to 4, so the paper gives
+no exponent for it.
 """
 CONSISTENT, NOTHING = "consistent, and the control is not", "says nothing"
 STEEPER, FLATTER = "steeper than theory", "flatter than theory"
 GAP = 9.0
-"""f(x_1) - f* for which the sweep's learning rates are made; the theorems also hold with a smaller f(x_1)."""
+"""f(x_1) - f* for which the sweep's learning rates are made; the theorems also hold with a smaller
+f(x_1).
+"""
 
 
 class Slope(NamedTuple):
@@ -71,11 +86,11 @@ class Slope(NamedTuple):
         low: Lower end of its 95% confidence interval; NaN without an interval.
         high: Upper end of the interval; NaN without an interval.
         predicted: The exponent that the paper's text names; NaN if it names no exponent.
-        of_bound: The exponent of the theorem's bound over these points, with all its terms and logarithms, and with the same
-            floor as the measured quantity.
+        of_bound: The exponent of the theorem's bound over these points, with all its terms and
+            logarithms, and with the same floor as the measured quantity.
         share: The largest share of the theorem's bound that a point reaches; NaN without a bound.
-        control: The exponent of the null control, and the ends of its interval, in the order of ``slope``; NaN if the control
-            is 0 at all points, or has no runs.
+        control: The exponent of the null control, and the ends of its interval, in the order of
+            ``slope``; NaN if the control is 0 at all points, or has no runs.
         controlled: True if the control is known at all points.
     """
 
@@ -100,8 +115,9 @@ class Slope(NamedTuple):
     def verdict(self) -> str:
         """Comparison of the interval with the theorem's own exponent; empty without an interval.
 
-        A line says nothing if points are left out, because the rest is then chosen by its noise; if most points are unclear; if
-        its interval holds 0; or if it is consistent with the bound and the control is, too, or is not known.
+        A line says nothing if points are left out, because the rest is then chosen by its noise; if
+        most points are unclear; if its interval holds 0; or if it is consistent with the bound and
+        the control is, too, or is not known.
         """
         if math.isnan(self.low) or math.isnan(self.of_bound):
             return ""
@@ -114,16 +130,28 @@ class Slope(NamedTuple):
 
 
 def is_control(run: Mapping[str, Any]) -> bool:
-    """Return True if a run of the sweep is a null control: no worker is Byzantine, and gradients have no noise."""
+    """Return True if a run of the sweep is a null control: no worker is Byzantine, and gradients
+    have no noise.
+    """
     return not run["byzantine"] and not run["spec"]["task"]["sigma"]
 
 
 def part_of(run: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the part and the setting of a run of the sweep from its columns ``clock``, ``spec``, ..."""
+    """Return the part and the setting of a run of the sweep from its columns ``clock``, ``spec``,
+    ...
+    """
     spec = run["spec"]
-    rule = "+".join([*(stage["name"] for stage in spec["pre_aggregators"]), spec["aggregator"]["name"]])
+    rule = "+".join(
+        [*(stage["name"] for stage in spec["pre_aggregators"]), spec["aggregator"]["name"]]
+    )
     if run["clock"] == "computation":
-        return "switches", f"eta = 1/{'L' if run['learning_rate'] * spec['task']['condition'] > 0.5 else '(10 L)'}"
+        return (
+            "switches",
+            (
+                "eta = "
+                f"1/{'L' if run['learning_rate'] * spec['task']['condition'] > 0.5 else '(10 L)'}"
+            ),
+        )
     if run["workers"] > 9:
         return "delta", rule
     names = {"none": "static", "option1": "option 1", "option2": "option 2, adaptive"}
@@ -131,15 +159,21 @@ def part_of(run: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the runs with these keys that have a result, with ``spec`` as a mapping, and their evaluations of x_1."""
+    """Return the runs with these keys that have a result, with ``spec`` as a mapping, and their
+    evaluations of x_1.
+    """
     runs, evaluations = [], []
     for start in range(0, len(keys), MOST_KEYS):
         chosen = ", ".join(f"'{key}'" for key in keys[start : start + MOST_KEYS] if key.isalnum())
         which = f"WHERE run_key IN ({chosen}) AND {RESULTS}"
         runs.append(query(engine, f"SELECT * FROM runs {which} ORDER BY id").frame())
-        joined = f"FROM evaluations JOIN runs ON runs.id = run_id {which} AND round = 0 ORDER BY run_id"
+        joined = (
+            f"FROM evaluations JOIN runs ON runs.id = run_id {which} AND round = 0 ORDER BY run_id"
+        )
         evaluations.append(query(engine, f"SELECT run_id, round, gap {joined}").frame())
-    return with_specs(engine, pd.concat(runs, ignore_index=True)), pd.concat(evaluations, ignore_index=True)
+    return with_specs(engine, pd.concat(runs, ignore_index=True)), pd.concat(
+        evaluations, ignore_index=True
+    )
 
 
 def with_specs(engine: Engine, runs: pd.DataFrame) -> pd.DataFrame:
@@ -148,20 +182,27 @@ def with_specs(engine: Engine, runs: pd.DataFrame) -> pd.DataFrame:
     Raises:
         DatabaseError: The values of a run's row do not agree.
     """
-    specs = [spec_of(run) for run in runs.astype(object).where(runs.notna(), None).to_dict("records")]
+    specs = [
+        spec_of(run) for run in runs.astype(object).where(runs.notna(), None).to_dict("records")
+    ]
     if None in specs:
         name, run_id = shown(engine.url), runs["id"].iloc[specs.index(None)]
-        raise DatabaseError(f"{name}: values of the row of run {run_id} do not agree. Try: dynabro db check --db {name}")
+        raise DatabaseError(
+            f"{name}: values of the row of run {run_id} do not agree. Try: dynabro db check "
+            f"--db {name}"
+        )
     return runs.assign(spec=specs).reset_index(drop=True)
 
 
 def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per run: ``part``, ``setting``, ``seed``, ``x``, ``value``, ``whole``, ``bound``, ``theory``, ``control``.
+    """Return one row per run: ``part``, ``setting``, ``seed``, ``x``, ``value``, ``whole``,
+    ``bound``, ``theory``, ``control``.
 
-    ``whole`` is (1/T) sum_{t <= T} |grad f(x_t)|^2; T is the run's own number of rounds. ``value`` is the same, except in two
-    parts: there it is the excess over the run of the same seed that has the floor. For ``switches`` this is the run with static
-    identities; for ``delta`` it is the run without Byzantine workers. ``bound`` is the theorem's bound of ``whole``; NaN
-    without a theorem. ``control`` is True for the runs of a null control.
+    ``whole`` is (1/T) sum_{t <= T} |grad f(x_t)|^2; T is the run's own number of rounds. ``value``
+    is the same, except in two parts: there it is the excess over the run of the same seed that has
+    the floor. For ``switches`` this is the run with static identities; for ``delta`` it is the run
+    without Byzantine workers. ``bound`` is the theorem's bound of ``whole``; NaN without a theorem.
+    ``control`` is True for the runs of a null control.
     """
     rows = []
     groups = dict(tuple(evaluations.groupby("run_id")))
@@ -199,14 +240,28 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
 
 
 def cells(measured: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per point: ``part``, ``setting``, ``x``, ``mean``, ``std`` over seeds (NaN for one), ``n``, ``bound``,
-    ``theory``, ``whole``, the mean with its floor, and ``control``, the mean of the null control.
+    """Return one row per point: ``part``, ``setting``, ``x``, ``mean``, ``std`` over seeds (NaN for
+    one), ``n``, ``bound``, ``theory``, ``whole``, the mean with its floor, and ``control``, the
+    mean of the null control.
 
-    The control is 0 from the optimum, where plain gradient descent stays, and for every excess: the run that is subtracted
-    lacks what the excess is due to.
+    The control is 0 from the optimum, where plain gradient descent stays, and for every excess: the
+    run that is subtracted lacks what the excess is due to.
     """
     if measured.empty:
-        return pd.DataFrame(columns=["part", "setting", "x", "mean", "std", "n", "bound", "theory", "whole", "control"])
+        return pd.DataFrame(
+            columns=[
+                "part",
+                "setting",
+                "x",
+                "mean",
+                "std",
+                "n",
+                "bound",
+                "theory",
+                "whole",
+                "control",
+            ]
+        )
     place = ["part", "setting", "place"]
     control = measured[measured["control"]].groupby(place)["value"].mean()
     groups = measured[~measured["control"]].groupby(place, sort=False)
@@ -220,7 +275,10 @@ def cells(measured: pd.DataFrame) -> pd.DataFrame:
         "whole": groups["whole"].agg(lambda values: values.mean(skipna=False)),
     }
     found = (
-        pd.DataFrame(columns).assign(control=lambda points: control.reindex(points.index)).reset_index().drop(columns="place")
+        pd.DataFrame(columns)
+        .assign(control=lambda points: control.reindex(points.index))
+        .reset_index()
+        .drop(columns="place")
     )
     found.loc[found["part"] != "rounds", "control"] = 0.0
     return found.sort_values(["part", "setting", "x"], kind="stable", ignore_index=True)
@@ -234,7 +292,9 @@ def slopes(points: pd.DataFrame) -> list[Slope]:
             own = series(points, part, setting)
             if own.empty:
                 continue
-            fit = power_law(list(own["x"]), list(own["mean"])) or PowerLaw(math.nan, math.nan, math.nan, math.nan, 0)
+            fit = power_law(list(own["x"]), list(own["mean"])) or PowerLaw(
+                math.nan, math.nan, math.nan, math.nan, 0
+            )
             theory = power_law(list(own["x"]), list(own["theory"]))
             control = power_law(list(own["x"]), list(own["control"]))
             half = stdtrit(own["n"] - 1, (1 + CONFIDENCE) / 2) * own["std"] / np.sqrt(own["n"])
@@ -251,7 +311,9 @@ def slopes(points: pd.DataFrame) -> list[Slope]:
                     predicted=predicted,
                     of_bound=theory.slope if theory else math.nan,
                     share=float((own["whole"] / own["bound"]).max()),
-                    control=(math.nan,) * 3 if control is None else (control.slope, control.low, control.high),
+                    control=(math.nan,) * 3
+                    if control is None
+                    else (control.slope, control.low, control.high),
                     controlled=bool(own["control"].notna().all()),
                 )
             )
@@ -259,19 +321,29 @@ def slopes(points: pd.DataFrame) -> list[Slope]:
 
 
 def series(points: pd.DataFrame, part: str, setting: str) -> pd.DataFrame:
-    """Return the points of one series, without points at which the varied quantity has no effect, such as delta = 0."""
+    """Return the points of one series, without points at which the varied quantity has no effect,
+    such as delta = 0.
+    """
     return points[(points["part"] == part) & (points["setting"] == setting) & (points["x"] > 0)]
 
 
 def _x(part: str, run: Mapping[str, Any]) -> float:
-    """Return the value on the axis: the planned T (which sets the learning rate), delta, or the share of dynamic rounds."""
+    """Return the value on the axis: the planned T (which sets the learning rate), delta, or the
+    share of dynamic rounds.
+    """
     if part in ("rounds", "optimum"):
         return float(planned(run["budget"], run["spec"]["method"]["jmax"])[0])
-    return float(run["byzantine"] / run["workers"] if part == "delta" else run["dynamic_rounds"] / run["rounds"])
+    return float(
+        run["byzantine"] / run["workers"]
+        if part == "delta"
+        else run["dynamic_rounds"] / run["rounds"]
+    )
 
 
 def _mean_square(run: Mapping[str, Any]) -> float:
-    """Return the mean of |grad f(x_t)|^2 over a run's rounds; NaN if it is unknown because it is infinite."""
+    """Return the mean of |grad f(x_t)|^2 over a run's rounds; NaN if it is unknown because it is
+    infinite.
+    """
     total = run["squared_gradients"]
     return math.nan if total is None else float(total) / run["rounds"]
 
@@ -300,7 +372,9 @@ def _bound(setting: str, run: Mapping[str, Any], gap: float) -> float:
 
 
 def _shape(part: str, setting: str, run: Mapping[str, Any], gap: float) -> float:
-    """Return theory's growth of a run's value: its bound, sqrt(gamma) over delta = 0, or the number of dynamic rounds."""
+    """Return theory's growth of a run's value: its bound, sqrt(gamma) over delta = 0, or the number
+    of dynamic rounds.
+    """
     m = run["workers"]
     gammas: dict[str, Callable[[int], float]] = {
         "mfm": lambda f: gamma_mfm(m, f),

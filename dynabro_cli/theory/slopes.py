@@ -13,7 +13,9 @@ CONFIDENCE = 0.95
 
 
 class PowerLaw(NamedTuple):
-    """y = exp(intercept) x^slope, with the confidence interval of the slope; no interval for only two points."""
+    """y = exp(intercept) x^slope, with the confidence interval of the slope; no interval for only
+    two points.
+    """
 
     slope: float
     low: float
@@ -25,8 +27,9 @@ class PowerLaw(NamedTuple):
 def power_law(x: Sequence[float], y: Sequence[float]) -> PowerLaw | None:
     """Fit a line to log y against log x by least squares; None for fewer than two different x.
 
-    Points that are not above 0 have no logarithm and are skipped. The interval is Student's, from the points' distances from
-    the line, with two degrees of freedom fewer than points. It includes deviations from the law and noise.
+    Points that are not above 0 have no logarithm and are skipped. The interval is Student's, from
+    the points' distances from the line, with two degrees of freedom fewer than points. It includes
+    deviations from the law and noise.
     """
     values = np.array([x, y], dtype=float)
     values = np.log(values[:, (np.isfinite(values) & (values > 0)).all(0)])

@@ -13,7 +13,9 @@ from dynabro_cli.pre_aggregators import _api as pre_aggregators
 from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
 
 UNIT = 1.0
-"""Threshold of rules that need a length; any value works, because the search chooses its own scale."""
+"""Threshold of rules that need a length; any value works, because the search chooses its own
+scale.
+"""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,10 @@ def subjects(
     problems = effort.problems()
     if not 0 <= 2 * byzantine < workers:
         most = max(0, workers - 1) // 2
-        problems.append(f"f={byzantine} of m={workers} is not legal: 0 <= 2f < m must hold. Try: --f with at most {most}")
+        problems.append(
+            f"f={byzantine} of m={workers} is not legal: 0 <= 2f < m must hold. Try: --f with "
+            f"at most {most}"
+        )
     if problems:
         raise SpecError(problems)
     found: list[Subject] = []
@@ -91,14 +96,22 @@ def subjects(
 
 
 def subject(text: str, pre: Sequence[str], workers: int, byzantine: int) -> Subject:
-    """Return the rule that ``text`` names, after the pre-aggregators ``pre``; raise SpecError if it is not legal."""
+    """Return the rule that ``text`` names, after the pre-aggregators ``pre``; raise SpecError if it
+    is not legal.
+    """
     *own, rule = split_chain(text) or [text]
     registry, setting = pre_aggregators.REGISTRY, AggregatorSetting(workers, byzantine, UNIT)
-    chain = [registry.parse(part) for part in [*(word for item in pre for word in split_chain(item)), *own]]
+    chain = [
+        registry.parse(part)
+        for part in [*(word for item in pre for word in split_chain(item)), *own]
+    ]
     component: Component[Any] = REGISTRY.parse(rule)
     built = build_chain(component, chain, setting)
     if built.needs_server:
-        raise SpecError(f"aggregator {text!r} needs the server's gradient, and Definition 3.2 has none. Try: another rule")
+        raise SpecError(
+            f"aggregator {text!r} needs the server's gradient, and Definition 3.2 has none. "
+            "Try: another rule"
+        )
     shown = []
     for stage in chain:
         shown.append(stage.canonical(setting).text)

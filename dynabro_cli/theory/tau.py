@@ -1,4 +1,6 @@
-"""Measurement of the ratio that ``dynabro:filter=adaptive`` compares with tau, when all workers are honest."""
+"""Measurement of the ratio that ``dynabro:filter=adaptive`` compares with tau, when all workers are
+honest.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,16 @@ def summary(rule: str, seeds: int, ratios: Sequence[float]) -> Ratios:
     """Return quantiles of the ratios; a ratio that is not finite counts as infinite."""
     values = np.nan_to_num(np.asarray(ratios, dtype=float), nan=np.inf)
     median, q99, q999 = (float(np.quantile(values, share)) for share in (0.5, 0.99, 0.999))
-    return Ratios(rule, seeds, len(values), median, q99, q999, float(values.max()), float((values > TAU).mean()))
+    return Ratios(
+        rule,
+        seeds,
+        len(values),
+        median,
+        q99,
+        q999,
+        float(values.max()),
+        float((values > TAU).mean()),
+    )
 
 
 def honest_ratios(spec: RunSpec, data_dir: Path) -> list[float]:
@@ -71,17 +82,23 @@ def honest_ratios(spec: RunSpec, data_dir: Path) -> list[float]:
         >>> spec = RunSpec(method=METHOD, attack="none", model="logistic", workers=5, byzantine=1, budget=40)
         >>> 0 < min(honest_ratios(spec, data_directory(None))) < 2
         True
-    """
+    """  # noqa: E501
     run = resolve(spec, data_dir)
     method, seen = run.parts.method, []
     if not isinstance(method, MeansMethod) or method.spread is not spread_of:
-        raise SpecError(f"method={spec.method}: it has no filter by the spread of a round. Try: {METHOD}")
+        raise SpecError(
+            f"method={spec.method}: it has no filter by the spread of a round. Try: {METHOD}"
+        )
 
     direct = method.direct
 
-    def noted(aggregates: Sequence[Tensor], plan: Plan, spread: Tensor) -> tuple[Tensor, Tensor | None]:
+    def noted(
+        aggregates: Sequence[Tensor], plan: Plan, spread: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
         if len(aggregates) > 1:
-            seen.append(float(length(aggregates[2] - aggregates[1]) * math.sqrt(plan.prefixes[-1]) / spread))
+            seen.append(
+                float(length(aggregates[2] - aggregates[1]) * math.sqrt(plan.prefixes[-1]) / spread)
+            )
         return direct(aggregates, plan, spread)
 
     run = run.with_parts(run.parts._replace(method=dataclasses.replace(method, direct=noted)))
@@ -92,9 +109,13 @@ def honest_ratios(spec: RunSpec, data_dir: Path) -> list[float]:
     return seen
 
 
-def measure(spec: RunSpec, rules: Iterable[str], seeds: Iterable[int], data_dir: Path) -> Iterator[Ratios]:
+def measure(
+    spec: RunSpec, rules: Iterable[str], seeds: Iterable[int], data_dir: Path
+) -> Iterator[Ratios]:
     """Yield the ratios of each rule over runs with these seeds, equal to ``spec`` otherwise."""
     numbers = list(seeds)
     for rule in rules:
         runs = [dataclasses.replace(spec, aggregator=rule, seed=seed) for seed in numbers]
-        yield summary(rule, len(runs), [ratio for run in runs for ratio in honest_ratios(run, data_dir)])
+        yield summary(
+            rule, len(runs), [ratio for run in runs for ratio in honest_ratios(run, data_dir)]
+        )

@@ -1,1 +1,3 @@
-"""Means, lengths and inner products of the workers' vectors [m, d]; independent of rules and attacks."""
+"""Means, lengths and inner products of the workers' vectors [m, d]; independent of rules and
+attacks.
+"""

@@ -1,5 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
-"""Weighted mean of messages as one kernel of a GPU, which makes no copy of them in double precision."""
+"""Weighted mean of messages as one kernel of a GPU, which makes no copy of them in double
+precision.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,9 @@ COLUMNS = 512
 
 @triton.jit
 def mean(messages, weights, total, out, stride: tl.int64, m, d, BLOCK: tl.constexpr):
-    """Write ``weighted`` of ``means``: sums are in double precision, in the order of the rows; ``total`` may be None."""
+    """Write ``weighted`` of ``means``: sums are in double precision, in the order of the rows;
+    ``total`` may be None.
+    """
     k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = k < d
     sums = tl.zeros([BLOCK], tl.float64)
@@ -37,5 +41,16 @@ def mean_of(messages: "Tensor", weights: "Tensor", total: "Tensor | None") -> "T
     rows = messages if messages.stride(1) == 1 else messages.contiguous()
     m, d = rows.shape
     out, weights = torch.empty(d, dtype=rows.dtype, device=rows.device), weights.contiguous()
-    gpu_kernels.launch(mean, (triton.cdiv(d, COLUMNS),), rows, weights, total, out, rows.stride(0), m, d, BLOCK=COLUMNS)
+    gpu_kernels.launch(
+        mean,
+        (triton.cdiv(d, COLUMNS),),
+        rows,
+        weights,
+        total,
+        out,
+        rows.stride(0),
+        m,
+        d,
+        BLOCK=COLUMNS,
+    )
     return out

@@ -23,17 +23,23 @@ Equal: TypeAlias = "Callable[[list[int], list[int]], bool]"
 KERNEL = Path(__file__).with_name("gram.cpp")
 
 CLOSE = 1e-2
-"""Share of the squared lengths: a squared distance of at least this share loses at most 1e-5 of itself by rounding."""
+"""Share of the squared lengths: a squared distance of at least this share loses at most 1e-5 of
+itself by rounding.
+"""
 
 SMALL = 1 << 16
-"""Largest number of values of a matrix that is multiplied in double precision on a CPU; this takes no noticeable time."""
+"""Largest number of values of a matrix that is multiplied in double precision on a CPU; this takes
+no noticeable time.
+"""
 
 COLUMNS = 1 << 13
-"""Number of columns whose products are added up in single precision; these sums are added up in double precision."""
+"""Number of columns whose products are added up in single precision; these sums are added up in
+double precision.
+"""
 
 RANGE = 200
-"""Exponent of a limit: double-precision messages are scaled to a largest entry between 2^-200 and 2^200, because LAPACK's
-eigenvalues may not converge for products of far larger entries.
+"""Exponent of a limit: double-precision messages are scaled to a largest entry between 2^-200 and
+2^200, because LAPACK's eigenvalues may not converge for products of far larger entries.
 """
 
 
@@ -44,7 +50,11 @@ def _square(messages: Tensor) -> Tensor:
 
 def _by_kernel(messages: Tensor) -> Tensor | None:
     """Compute ``gram`` with a compiled kernel; return None if no kernel serves these messages."""
-    if messages.device.type != "cpu" or messages.dtype != torch.float32 or messages.numel() <= SMALL:
+    if (
+        messages.device.type != "cpu"
+        or messages.dtype != torch.float32
+        or messages.numel() <= SMALL
+    ):
         return None
     kernel = native.library_of(KERNEL)
     return None if kernel is None else _looked(messages, kernel).nan_to_num(0, 0, 0)
@@ -52,11 +62,13 @@ def _by_kernel(messages: Tensor) -> Tensor | None:
 
 @opaque("gram(Tensor messages) -> Tensor", _square, _by_kernel)
 def gram(messages: Tensor) -> Tensor:
-    """Return <g_i - c, g_j - c>/u^2 for all pairs, c some vector and u = ``unit(messages)``: [m, d] -> [m, m].
+    """Return <g_i - c, g_j - c>/u^2 for all pairs, c some vector and u = ``unit(messages)``: [m, d]
+    -> [m, m].
 
-    The result is in double precision, finite, and 0 if the messages are NaN. No square overflows or underflows, however
-    large or small the messages are. c is chosen so that differences between messages are not lost beside their lengths. It is
-    0, or a message that is near to more than half of all messages, so that one worker cannot move c away.
+    The result is in double precision, finite, and 0 if the messages are NaN. No square overflows or
+    underflows, however large or small the messages are. c is chosen so that differences between
+    messages are not lost beside their lengths. It is 0, or a message that is near to more than half
+    of all messages, so that one worker cannot move c away.
     """
     if messages.dtype != torch.float32:
         messages = messages.double() / unit(messages)
@@ -70,7 +82,9 @@ def distances(messages: Tensor) -> Tensor:
 
 
 def unit(messages: Tensor) -> Tensor:
-    """Return the power of two by which ``gram`` divides messages; 1 for messages in single precision."""
+    """Return the power of two by which ``gram`` divides messages; 1 for messages in single
+    precision.
+    """
     if messages.dtype == torch.float32:
         return torch.ones((), dtype=torch.float64, device=messages.device)
     exponent = torch.frexp(messages.detach().double().abs().amax().nan_to_num()).exponent.double()
@@ -78,24 +92,32 @@ def unit(messages: Tensor) -> Tensor:
 
 
 def squared_distances(gram: Tensor) -> Tensor:
-    """Return |g_i - g_j|^2 for all pairs, from their Gram matrix around any vector: [m, m] -> [m, m], 0 on the diagonal."""
+    """Return |g_i - g_j|^2 for all pairs, from their Gram matrix around any vector: [m, m] -> [m,
+    m], 0 on the diagonal.
+    """
     squares = gram.diagonal()
     return (squares[:, None] + squares - 2 * gram).clamp_min(0).fill_diagonal_(0)
 
 
 def around(gram: Tensor, weights: Tensor) -> Tensor:
-    """Return the Gram matrix [m, m] of the same vectors around their weighted mean; the weights [m] add up to 1."""
+    """Return the Gram matrix [m, m] of the same vectors around their weighted mean; the weights [m]
+    add up to 1.
+    """
     inner = gram @ weights
     return (gram - inner) - (inner - weights @ inner)[:, None]
 
 
 def central(gram: Tensor) -> Tensor:
-    """Return the index, a tensor [1], of the message with the smallest ball around it that holds more than half of all."""
+    """Return the index, a tensor [1], of the message with the smallest ball around it that holds
+    more than half of all.
+    """
     return radii(gram).argmin().view(1)
 
 
 def radii(gram: Tensor) -> Tensor:
-    """Return the squared radius of the ball around each message that holds more than half of all: [m, m] -> [m]."""
+    """Return the squared radius of the ball around each message that holds more than half of all:
+    [m, m] -> [m].
+    """
     return squared_distances(gram).sort(1).values[:, len(gram) // 2]
 
 
@@ -108,7 +130,9 @@ def _looked(messages: Tensor, kernel: native.Library | None = None) -> Tensor:
         found, equal = _multiplied(messages.double(), kernel)
     first = _equal_rows(equal, found)
     if first is None:
-        messages = (messages.double() if exact else messages) - messages.index_select(0, central(found))
+        messages = (messages.double() if exact else messages) - messages.index_select(
+            0, central(found)
+        )
         found, equal = _multiplied(messages, kernel)
         first = _equal_rows(equal, found)
     if first is None or first == list(range(len(first))):
@@ -118,7 +142,9 @@ def _looked(messages: Tensor, kernel: native.Library | None = None) -> Tensor:
 
 
 def _multiplied(vectors: Tensor, kernel: native.Library | None) -> tuple[Tensor, Equal]:
-    """Return the products of all pairs [m, m], and a function that returns True where vectors i and j are equal."""
+    """Return the products of all pairs [m, m], and a function that returns True where vectors i and
+    j are equal.
+    """
     if kernel is not None and vectors.dtype == torch.float32:
         found, first = products_by(kernel, vectors)
         return found, lambda i, j: all(first[a] == first[b] for a, b in zip(i, j, strict=True))
@@ -126,7 +152,8 @@ def _multiplied(vectors: Tensor, kernel: native.Library | None) -> tuple[Tensor,
 
 
 def products_by(kernel: native.Library, vectors: Tensor) -> tuple[Tensor, list[int]]:
-    """Return the products of all pairs [m, m] in double precision, and for each vector the first vector that equals it.
+    """Return the products of all pairs [m, m] in double precision, and for each vector the first
+    vector that equals it.
 
     Args:
         kernel: The library of ``KERNEL``.
@@ -147,7 +174,9 @@ def _in_units(messages: Tensor) -> Tensor:
 
 
 def _row_scaled(vectors: Tensor) -> Tensor:
-    """Return the products of vectors, which are divided by their largest entries before and multiplied by them after."""
+    """Return the products of vectors, which are divided by their largest entries before and
+    multiplied by them after.
+    """
     largest = vectors.abs().amax(1).nan_to_num()  # [m]
     units = vectors / torch.where(largest > 0, largest, 1)[:, None]
     sizes = largest.double()
@@ -155,7 +184,9 @@ def _row_scaled(vectors: Tensor) -> Tensor:
 
 
 def _products(vectors: Tensor) -> Tensor:
-    """Return the products of all pairs, [m, d] -> [m, m]; sums of blocks of columns are added up in double precision."""
+    """Return the products of all pairs, [m, d] -> [m, m]; sums of blocks of columns are added up in
+    double precision.
+    """
     m, d = vectors.shape
     blocks = d // COLUMNS
     whole, rest = vectors[:, : blocks * COLUMNS], vectors[:, blocks * COLUMNS :]
@@ -167,7 +198,9 @@ def _products(vectors: Tensor) -> Tensor:
 
 
 def _in_range(squares: Tensor, messages: Tensor) -> bool:
-    """Return True if no square has overflowed, and none has underflowed except of messages that are 0."""
+    """Return True if no square has overflowed, and none has underflowed except of messages that are
+    0.
+    """
     enough = squares >= messages.shape[1] * 1e-30
     if bool(enough.all()):
         return math.isfinite(squares.detach().sum())
@@ -175,7 +208,9 @@ def _in_range(squares: Tensor, messages: Tensor) -> bool:
 
 
 def _equal_rows(equal: Equal, gram: Tensor) -> list[int] | None:
-    """Return for each message the first message that equals it; None if two different messages are close to each other."""
+    """Return for each message the first message that equals it; None if two different messages are
+    close to each other.
+    """
     squares = gram.diagonal()
     close = squared_distances(gram) <= CLOSE * (squares[:, None] + squares)
     found = [row.index(True) if True in row else j for j, row in enumerate(close.tolist())]

@@ -14,14 +14,18 @@ if TYPE_CHECKING:
 
 
 def lengths(vectors: Tensor) -> Tensor:
-    """Return the norms [m] of vectors [m, d], in double precision: no square overflows or underflows.
+    """Return the norms [m] of vectors [m, d], in double precision: no square overflows or
+    underflows.
 
-    Sums in double precision take far longer on a CPU, so they are used there only if single precision does not suffice.
+    Sums in double precision take far longer on a CPU, so they are used there only if single
+    precision does not suffice.
     """
     if host_may_look(vectors) and vectors.dtype == torch.float32:
         quick: Tensor = torch.linalg.vector_norm(vectors, dim=1).double()
         norms, least = quick.tolist(), math.sqrt(vectors.shape[1] * 1e-30)
-        if math.isfinite(sum(norms)) and (min(norms, default=least) >= least or not bool(vectors[quick < least].any())):
+        if math.isfinite(sum(norms)) and (
+            min(norms, default=least) >= least or not bool(vectors[quick < least].any())
+        ):
             return quick
     scale = unit(vectors)
     scaled = vectors if vectors.dtype == torch.float32 else vectors / scale
@@ -35,7 +39,9 @@ def length(vector: Tensor) -> Tensor:
 
 
 def clipped(messages: Tensor, norms: Tensor, longest: Tensor) -> Tensor:
-    """Return the messages [m, d], of the given norms [m], shortened to ``longest`` if they are longer."""
+    """Return the messages [m, d], of the given norms [m], shortened to ``longest`` if they are
+    longer.
+    """
     return messages * shortening(norms, longest)[:, None].to(messages.dtype)
 
 

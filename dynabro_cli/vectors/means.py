@@ -1,8 +1,8 @@
 """Weighted means of messages: exact if the messages are equal, and finite if they are.
 
-Single-precision messages are added up in double precision. For double-precision messages, the differences from one message are
-added up, so that equal messages are their own mean. The differences are scaled down by a power of two, because their sum may
-overflow.
+Single-precision messages are added up in double precision. For double-precision messages, the
+differences from one message are added up, so that equal messages are their own mean. The
+differences are scaled down by a power of two, because their sum may overflow.
 """
 
 from __future__ import annotations
@@ -21,14 +21,22 @@ ENTRIES = 1 << 18
 """Entries of a block of columns that stays in a CPU's cache."""
 
 UNROLLED = 64
-"""Largest number of rows that compiled code names one by one; the time to compile grows with the number."""
+"""Largest number of rows that compiled code names one by one; the time to compile grows with the
+number.
+"""
 
 
 def column_blocks(messages: Tensor, columns: int | None = None) -> list[slice]:
-    """Return the columns of messages [m, d] as slices, on a CPU in blocks of ``columns``, by default in cache-sized blocks."""
+    """Return the columns of messages [m, d] as slices, on a CPU in blocks of ``columns``, by
+    default in cache-sized blocks.
+    """
     m, d = messages.shape
     size = columns or max(1, ENTRIES // m)
-    return [slice(start, start + size) for start in range(0, d, size)] if host_may_look(messages) else [slice(d)]
+    return (
+        [slice(start, start + size) for start in range(0, d, size)]
+        if host_may_look(messages)
+        else [slice(d)]
+    )
 
 
 def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = None) -> Tensor:
@@ -37,7 +45,8 @@ def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = Non
     Args:
         messages: The messages.
         weights: 0 <= w_i <= 1.
-        total: A number of at least sum_i w_i, by default this sum. The result is 0 if the total is 0.
+        total: A number of at least sum_i w_i, by default this sum. The result is 0 if the total is
+            0.
     """
     if messages.dtype == torch.float32 and triton_works(messages, weights):
         from dynabro_cli.vectors._mean_kernel import mean_of as by_kernel
@@ -63,8 +72,12 @@ def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = Non
 
 
 def held(vector: Tensor) -> Tensor:
-    """Return the vector unchanged; a function compiled for a CPU then computes it once, not again for each row that uses it."""
-    return _copy(vector) if torch.compiler.is_compiling() and vector.device.type == "cpu" else vector
+    """Return the vector unchanged; a function compiled for a CPU then computes it once, not again
+    for each row that uses it.
+    """
+    return (
+        _copy(vector) if torch.compiler.is_compiling() and vector.device.type == "cpu" else vector
+    )
 
 
 @opaque("copy(Tensor vector) -> Tensor", lambda vector: vector.new_empty(vector.shape))
@@ -73,7 +86,9 @@ def _copy(vector: Tensor) -> Tensor:
 
 
 def mean_of(messages: Tensor, chosen: Tensor) -> Tensor:
-    """Return the mean of the messages [m, d] that the bool mask [m] chooses; 0 if it chooses none."""
+    """Return the mean of the messages [m, d] that the bool mask [m] chooses; 0 if it chooses
+    none.
+    """
     return weighted(messages, chosen)
 
 
@@ -106,7 +121,8 @@ def mixed(messages: Tensor, weights: Tensor, centre: Tensor) -> Tensor:
     Args:
         messages: The messages.
         weights: 0 <= w_ij <= 1, no row all 0.
-        centre: The index, a tensor [1], of a message that is near to most messages; differences are taken from it.
+        centre: The index, a tensor [1], of a message that is near to most messages; differences are
+            taken from it.
     """
     weights, shrink = weights.to(messages.dtype), _shrinking(len(messages))
     totals = weights.sum(1, keepdim=True)
@@ -120,9 +136,11 @@ def mixed(messages: Tensor, weights: Tensor, centre: Tensor) -> Tensor:
 
 
 def _combined(weights: Tensor, rows: Tensor) -> Tensor:
-    """Return the rows' weighted sum, [b]; a compiled function does not have to write out the rows for this sum.
+    """Return the rows' weighted sum, [b]; a compiled function does not have to write out the rows
+    for this sum.
 
-    A few rows are added one after the other: compiled sums over the rows of a matrix go down its columns, with jumps in memory.
+    A few rows are added one after the other: compiled sums over the rows of a matrix go down its
+    columns, with jumps in memory.
     """
     if not torch.compiler.is_compiling():
         return weights @ rows
@@ -135,7 +153,9 @@ def _combined(weights: Tensor, rows: Tensor) -> Tensor:
 
 
 def _shrinking(count: int) -> float:
-    """Return a power of two under 1/(2 count): scaled by it, a sum of ``count`` differences is no larger than the numbers."""
+    """Return a power of two under 1/(2 count): scaled by it, a sum of ``count`` differences is no
+    larger than the numbers.
+    """
     return 2.0 ** -(count.bit_length() + 1)
 
 

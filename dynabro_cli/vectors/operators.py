@@ -27,9 +27,10 @@ def opaque(
 
     Args:
         schema: Its name, arguments and result, in the notation of ``torch.library``.
-        like: Maps the same arguments to an empty tensor with the result's shape and type, for the compiler.
-        compiled: A replacement that compiled functions call, such as a kernel. If it returns None, the function itself is
-            called.
+        like: Maps the same arguments to an empty tensor with the result's shape and type, for the
+            compiler.
+        compiled: A replacement that compiled functions call, such as a kernel. If it returns None,
+            the function itself is called.
     """
 
     def decorate(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
@@ -46,7 +47,9 @@ def opaque(
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-            result: Tensor = (getattr(torch.ops.dynabro, name) if torch.compiler.is_compiling() else function)(*args, **kwargs)
+            result: Tensor = (
+                getattr(torch.ops.dynabro, name) if torch.compiler.is_compiling() else function
+            )(*args, **kwargs)
             return result
 
         when_loaded(torch, register)

@@ -40,12 +40,14 @@ def draw(m: int, d: int, f: int, seed: int) -> Tensor:
 
 
 @pytest.mark.parametrize("text", RULES)
-@pytest.mark.parametrize(("m", "f"), [(5, 1), (9, 3), (11, 2)])  # odd, as their meamed takes the lower of two medians
+# odd, as their meamed takes the lower of two medians
+@pytest.mark.parametrize(("m", "f"), [(5, 1), (9, 3), (11, 2)])
 def test_the_same_aggregate(text: str, m: int, f: int) -> None:
     for seed in range(5):
         messages = draw(m, 6, f, seed)
         ours = make_aggregator(text, workers=m, byzantine=f)(messages)
-        torch.testing.assert_close(ours, RULES[text](f)(messages.clone()))  # some of theirs write into their input
+        # some of theirs write into their input
+        torch.testing.assert_close(ours, RULES[text](f)(messages.clone()))
 
 
 def test_the_same_steps_of_centered_clipping() -> None:
@@ -60,13 +62,19 @@ def test_the_same_steps_of_centered_clipping() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_same_subset_of_smea_on_a_line(seed: int) -> None:
-    """Messages for which one step of ByzFL's power method, from a random vector, finds the eigenvalue."""
+    """Messages for which one step of ByzFL's power method, from a random vector, finds the
+    eigenvalue.
+    """
     messages = draw(9, 1, 3, seed)
-    torch.testing.assert_close(make_aggregator("smea", workers=9, byzantine=3)(messages), byzfl.SMEA(3)(messages))
+    torch.testing.assert_close(
+        make_aggregator("smea", workers=9, byzantine=3)(messages), byzfl.SMEA(3)(messages)
+    )
 
 
 def test_buckets_of_the_same_sizes() -> None:
     for m, s in itertools.product((9, 12), (1, 2, 4)):
         theirs = byzfl.Bucketing(s)(torch.ones(m, 2))
-        stage = REGISTRIES["pre_aggregators"].parse(f"bucketing:s={s}").build(AggregatorSetting(m, 0))
+        stage = (
+            REGISTRIES["pre_aggregators"].parse(f"bucketing:s={s}").build(AggregatorSetting(m, 0))
+        )
         assert theirs.shape == (stage.workers, 2)

@@ -17,22 +17,29 @@ DTYPES = torch.float32, torch.float64
 
 
 def test_golden() -> None:
-    # 0, 3, 12 with f = 1. mu = 5, lambda = (25 + 4 + 49)/3 = 26, weights 1 - 25/49 = 24/49, 1 - 4/49 = 45/49 and 0.
-    # Their sum is over m - 2f = 1: mu = 3 * 45/69 = 45/23, lambda = 24 * 45 * 9/69^2 = 2.04; then 0 loses all its weight,
-    # and 45/49 and less is left. The smaller lambda came with 45/23.
+    # 0, 3, 12 with f = 1. mu = 5, lambda = (25 + 4 + 49)/3 = 26, weights 1 - 25/49 = 24/49, 1 -
+    # 4/49 = 45/49 and 0. Their sum is over m - 2f = 1: mu = 3 * 45/69 = 45/23, lambda = 24 * 45 *
+    # 9/69^2 = 2.04; then 0 loses all its weight, and 45/49 and less is left. The smaller lambda
+    # came with 45/23.
     messages = torch.tensor([[0.0], [3.0], [12.0]], dtype=torch.float64)
-    torch.testing.assert_close(make_aggregator("caf", workers=3, byzantine=1)(messages), torch.tensor([45 / 23]).double())
+    torch.testing.assert_close(
+        make_aggregator("caf", workers=3, byzantine=1)(messages), torch.tensor([45 / 23]).double()
+    )
 
 
 def test_golden_messages_that_agree_are_their_own_mean() -> None:
-    # mu = (4, 0), lambda = 64, all along the first axis: the last loses its weight, and the others keep 1 - 4^2/16^2
+    # mu = (4, 0), lambda = 64, all along the first axis: the last loses its weight, and the others
+    # keep 1 - 4^2/16^2
     messages = torch.tensor([[0.0, 0.0]] * 4 + [[20.0, 0.0]], dtype=torch.float64)
-    torch.testing.assert_close(make_aggregator("caf", workers=5, byzantine=1)(messages), torch.zeros(2).double())
+    torch.testing.assert_close(
+        make_aggregator("caf", workers=5, byzantine=1)(messages), torch.zeros(2).double()
+    )
 
 
 def test_golden_messages_that_tie_lose_all_their_weight() -> None:
-    # 0, 0, 3, 4, 9, 9 around their mean, 25/6: 9 and 9 tie for the farthest, (29/6)^2; then weights are 1 - (25/29)^2 = 216/841
-    # twice, 1 - (7/29)^2 = 792/841 and 1 - (1/29)^2 = 840/841, and the sum of them is 2064/841, over m - 2f = 2
+    # 0, 0, 3, 4, 9, 9 around their mean, 25/6: 9 and 9 tie for the farthest, (29/6)^2; then weights
+    # are 1 - (25/29)^2 = 216/841 twice, 1 - (7/29)^2 = 792/841 and 1 - (1/29)^2 = 840/841, and the
+    # sum of them is 2064/841, over m - 2f = 2
     messages = torch.tensor([0.0, 0, 3, 4, 9, 9], dtype=torch.float64)[:, None]
     weights = weigh(gram(messages), 2)
     assert weights[4:].tolist() == [0.0, 0.0]
@@ -52,7 +59,10 @@ def by_fractions(column: list[int], f: int) -> float:
         farthest = max(score for score, weight in zip(scores, weights, strict=True) if weight)
         if not farthest:
             break
-        weights = [weight * max(Fraction(0), 1 - score / farthest) for weight, score in zip(weights, scores, strict=True)]
+        weights = [
+            weight * max(Fraction(0), 1 - score / farthest)
+            for weight, score in zip(weights, scores, strict=True)
+        ]
     return float(best)
 
 
@@ -61,19 +71,27 @@ def by_fractions(column: list[int], f: int) -> float:
 def test_equals_exact_arithmetic_where_messages_tie(seed: int, dtype: torch.dtype) -> None:
     generator = np.random.default_rng(seed)
     columns = [[-9, -4, -7, -1, -2, -9, -3]] if not seed else []
-    columns += [generator.integers(-9, 10, size=generator.integers(3, 10)).tolist() for _ in range(10)]
+    columns += [
+        generator.integers(-9, 10, size=generator.integers(3, 10)).tolist() for _ in range(10)
+    ]
     for column in columns:
         f = (len(column) - 1) // 2
-        found = make_aggregator("caf", workers=len(column), byzantine=f)(torch.tensor(column, dtype=dtype)[:, None])
+        found = make_aggregator("caf", workers=len(column), byzantine=f)(
+            torch.tensor(column, dtype=dtype)[:, None]
+        )
         assert found.item() == pytest.approx(by_fractions(column, f), rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("d", [100, 5000])
 @pytest.mark.parametrize("seed", range(10))
-def test_equal_vectors_far_away_are_filtered_in_single_precision_as_in_double(seed: int, d: int) -> None:
+def test_equal_vectors_far_away_are_filtered_in_single_precision_as_in_double(
+    seed: int, d: int
+) -> None:
     messages = torch.randn(17, d, generator=torch.Generator().manual_seed(seed))
     messages[9:] = 1000 * messages[9] / messages[9].norm()
-    single, double = (make_aggregator("caf", workers=17, byzantine=8)(messages.to(dtype)) for dtype in DTYPES)
+    single, double = (
+        make_aggregator("caf", workers=17, byzantine=8)(messages.to(dtype)) for dtype in DTYPES
+    )
     torch.testing.assert_close(single.double(), double, rtol=0, atol=1e-5)
 
 

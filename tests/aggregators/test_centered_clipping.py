@@ -12,9 +12,9 @@ FIRST = torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, -6.0]])
 
 
 def test_golden() -> None:
-    # tau = 2, v = 0: (3, 4), 5 long, is clipped to (1.2, 1.6), (0, -6) to (0, -2): v = (1.2/3, 0.6/3) = (0.4, 0.2).
-    # The next call goes on from there: pulls (0, 0), (1, 0), (0, 10), of which the last is clipped to (0, 2):
-    # v = (0.4 + 1/3, 0.2 + 2/3)
+    # tau = 2, v = 0: (3, 4), 5 long, is clipped to (1.2, 1.6), (0, -6) to (0, -2): v = (1.2/3,
+    # 0.6/3) = (0.4, 0.2). The next call goes on from there: pulls (0, 0), (1, 0), (0, 10), of which
+    # the last is clipped to (0, 2): v = (0.4 + 1/3, 0.2 + 2/3)
     rule = make_aggregator("centered-clipping:tau=2", workers=3, byzantine=1)
     torch.testing.assert_close(rule(FIRST), torch.tensor([0.4, 0.2]))
     second = torch.tensor([[0.4, 0.2], [1.4, 0.2], [0.4, 10.2]])
@@ -58,7 +58,9 @@ def test_a_call_without_a_finite_message_leaves_the_state_as_it_was(value: float
 
 
 def test_tau_is_asked_for() -> None:
-    with pytest.raises(SpecError, match=r"'centered-clipping' needs tau=. Try: 'centered-clipping:tau=VALUE'"):
+    with pytest.raises(
+        SpecError, match=r"'centered-clipping' needs tau=. Try: 'centered-clipping:tau=VALUE'"
+    ):
         make_aggregator("centered-clipping", workers=3, byzantine=1)
     with pytest.raises(SpecError, match="'centered-clipping': f=2 is not legal with 4 workers"):
         make_aggregator("centered-clipping:tau=1", workers=4, byzantine=2)

@@ -12,7 +12,9 @@ from dynabro_cli.errors import SpecError
 def test_golden() -> None:
     # lengths 5, 13, 1, 10: f = 1 leaves out (-5, 12): (9/3, 13/3)
     messages = torch.tensor([[3.0, 4.0], [-5.0, 12.0], [0.0, 1.0], [6.0, 8.0]])
-    torch.testing.assert_close(make_aggregator("cge", workers=4, byzantine=1)(messages), torch.tensor([3.0, 13 / 3]))
+    torch.testing.assert_close(
+        make_aggregator("cge", workers=4, byzantine=1)(messages), torch.tensor([3.0, 13 / 3])
+    )
     assert make_aggregator("cge:f=0", workers=4, byzantine=1)(messages).tolist() == [1.0, 6.25]
 
 

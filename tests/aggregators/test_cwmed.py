@@ -17,7 +17,8 @@ def test_golden_odd() -> None:
 
 
 def test_golden_even_takes_the_midpoint() -> None:
-    # columns sorted: 1 2 5 90 -> (2 + 5)/2 = 3.5, -8 0 0 1 -> 0; torch.median would say 2 in the first
+    # columns sorted: 1 2 5 90 -> (2 + 5)/2 = 3.5, -8 0 0 1 -> 0; torch.median would say 2 in the
+    # first
     messages = torch.tensor([[5.0, 0.0], [2.0, -8.0], [90.0, 1.0], [1.0, 0.0]])
     assert make_aggregator("cwmed", workers=4, byzantine=1)(messages).tolist() == [3.5, 0.0]
 

@@ -13,7 +13,8 @@ MESSAGES = torch.tensor([[4.0, 0.0], [1.0, -9.0], [90.0, 3.0], [2.0, 1.0], [-7.0
 
 
 def test_golden() -> None:
-    # columns sorted: -7 1 2 4 90 and -9 0 1 2 3; one cut off at each end: (1 + 2 + 4)/3 = 7/3, (0 + 1 + 2)/3 = 1
+    # columns sorted: -7 1 2 4 90 and -9 0 1 2 3; one cut off at each end: (1 + 2 + 4)/3 = 7/3, (0 +
+    # 1 + 2)/3 = 1
     aggregate = make_aggregator("cwtm", workers=5, byzantine=1)(MESSAGES)
     torch.testing.assert_close(aggregate, torch.tensor([7 / 3, 1.0]))
 
@@ -27,7 +28,9 @@ def test_f_of_its_own_goes_before_the_declared_number() -> None:
 
 @pytest.mark.parametrize(("m", "f"), [(6, 2), (17, 8), (17, 3), (25, 6)])
 def test_equals_scipy(m: int, f: int) -> None:
-    messages = torch.randn(m, 50, generator=torch.Generator().manual_seed(m + f), dtype=torch.float64)
+    messages = torch.randn(
+        m, 50, generator=torch.Generator().manual_seed(m + f), dtype=torch.float64
+    )
     # scipy cuts off int(proportion * m), so that half a worker more keeps rounding from losing one
     expected = torch.from_numpy(trim_mean(messages.numpy(), (f + 0.5) / m, axis=0))
     torch.testing.assert_close(make_aggregator("cwtm", workers=m, byzantine=f)(messages), expected)

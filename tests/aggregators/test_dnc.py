@@ -14,22 +14,28 @@ LINE = torch.tensor([[0.0], [1.0], [2.0], [10.0]])
 
 
 def test_golden() -> None:
-    # mu = 3.25: 10 scores most, then 0. c = 1 takes out one: (0 + 1 + 2)/3; c = 2 two: 1.5; c = 0.5 none: 3.25
+    # mu = 3.25: 10 scores most, then 0. c = 1 takes out one: (0 + 1 + 2)/3; c = 2 two: 1.5; c = 0.5
+    # none: 3.25
     assert make_aggregator("dnc", workers=4, byzantine=1)(LINE).tolist() == [1.0]
     assert make_aggregator("dnc:c=2", workers=4, byzantine=1)(LINE).tolist() == [1.5]
     assert make_aggregator("dnc:c=0.5", workers=4, byzantine=1)(LINE).tolist() == [3.25]
 
 
 def test_golden_two_dimensions_and_a_tie() -> None:
-    # variances 50 and 6.75, covariance 0, so that the first axis decides: (10, 0) and (-10, 0) score 100, and the last of
-    # them is taken out; (0, 6), the furthest along the other axis, scores 0
+    # variances 50 and 6.75, covariance 0, so that the first axis decides: (10, 0) and (-10, 0)
+    # score 100, and the last of them is taken out; (0, 6), the furthest along the other axis,
+    # scores 0
     messages = torch.tensor([[0.0, 0.0], [10.0, 0.0], [-10.0, 0.0], [0.0, 6.0]])
-    torch.testing.assert_close(make_aggregator("dnc", workers=4, byzantine=1)(messages), torch.tensor([10 / 3, 2.0]))
+    torch.testing.assert_close(
+        make_aggregator("dnc", workers=4, byzantine=1)(messages), torch.tensor([10 / 3, 2.0])
+    )
 
 
 @pytest.mark.parametrize("error", [-3e-16, 0.0, 3e-16])
 def test_a_tie_does_not_hang_on_rounding(error: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eigenvectors differ in the last digit from processor to processor; the messages that are kept do not."""
+    """Eigenvectors differ in the last digit from processor to processor; the messages that are kept
+    do not.
+    """
     exact = torch.linalg.eigh
 
     def rounded_otherwise(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -56,7 +62,9 @@ def test_equals_singular_vectors(m: int, f: int, seed: int) -> None:
 
 
 def test_an_iteration_sees_the_coordinates_drawn_for_it_and_no_others() -> None:
-    """Worker 0 is far off in one coordinate of two: it is taken out in those calls that look at it."""
+    """Worker 0 is far off in one coordinate of two: it is taken out in those calls that look at
+    it.
+    """
     d, m = 2, 4
     messages = torch.tensor([[9.0, 0.0], [1.0, 1.0], [0.0, 2.0], [0.5, 8.0]])
     rule, draws = make_aggregator("dnc:b=1", workers=m, byzantine=1, seed=3), Draws(3)
@@ -73,7 +81,11 @@ def test_a_message_is_averaged_that_is_bad_in_no_iteration() -> None:
     draws = Draws(0)
     for call in range(6):
         looked = {int(draws.coordinates(4 * call + k, 1, 2, messages.device)) for k in range(4)}
-        kept = [worker for worker in range(5) if (worker, 0) != (0, min(looked)) and (worker, 1) != (3, max(looked))]
+        kept = [
+            worker
+            for worker in range(5)
+            if (worker, 0) != (0, min(looked)) and (worker, 1) != (3, max(looked))
+        ]
         torch.testing.assert_close(rule(messages), messages[kept].mean(0))
 
 
@@ -88,7 +100,10 @@ def test_seeds_draw_other_coordinates() -> None:
 
 def test_legal_ranges() -> None:
     make_aggregator("dnc:iterations=2", workers=17, byzantine=8)
-    with pytest.raises(SpecError, match=r"c=1 with f=8 takes out 8 messages in each of 3 iterations, .* all of 17 workers"):
+    with pytest.raises(
+        SpecError,
+        match=r"c=1 with f=8 takes out 8 messages in each of 3 iterations, .* all of 17 workers",
+    ):
         make_aggregator("dnc:iterations=3", workers=17, byzantine=8)
     with pytest.raises(SpecError, match="'dnc': f=2 is not legal with 4 workers"):
         make_aggregator("dnc", workers=4, byzantine=2)

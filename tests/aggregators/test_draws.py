@@ -15,7 +15,8 @@ CPU = torch.device("cpu")
 
 
 def test_scrambled_is_the_published_function() -> None:
-    # lowbias32 of Wellons' hash-prospector with 16 21f0aaad 15 735a2d97 15, in Python's own whole numbers
+    # lowbias32 of Wellons' hash-prospector with 16 21f0aaad 15 735a2d97 15, in Python's own whole
+    # numbers
     def published(x: int) -> int:
         x = (x ^ (x >> 16)) * 0x21F0AAAD & BITS
         x = (x ^ (x >> 15)) * 0x735A2D97 & BITS
@@ -26,7 +27,9 @@ def test_scrambled_is_the_published_function() -> None:
 
 
 def test_the_same_call_draws_the_same_and_others_draw_others() -> None:
-    drawn = [tuple(Draws(seed).numbers(call, 50, CPU).tolist()) for seed in (0, 1) for call in range(100)]
+    drawn = [
+        tuple(Draws(seed).numbers(call, 50, CPU).tolist()) for seed in (0, 1) for call in range(100)
+    ]
     assert len(set(drawn)) == 200
     assert tuple(Draws(0).numbers(torch.tensor(7), 50, CPU).tolist()) == drawn[7]
     for numbers in drawn:
@@ -38,7 +41,9 @@ def test_the_same_call_draws_the_same_and_others_draw_others() -> None:
 def test_permutations_are_uniform() -> None:
     for seed in (0, 1):
         draws = Draws(seed)
-        counts = collections.Counter(tuple(draws.permutation(call, 4, CPU).tolist()) for call in range(4800))
+        counts = collections.Counter(
+            tuple(draws.permutation(call, 4, CPU).tolist()) for call in range(4800)
+        )
         assert set(counts) == set(itertools.permutations(range(4)))
         assert chisquare(list(counts.values())).pvalue > 1e-3
 
@@ -63,5 +68,9 @@ def test_coordinates_are_one_of_each_stretch(count: int, d: int) -> None:
 
 def test_coordinates_are_equally_likely() -> None:
     draws = Draws(0)
-    counts = torch.stack([draws.coordinates(call, 5, 20, CPU) for call in range(2000)]).flatten().bincount(minlength=20)
+    counts = (
+        torch.stack([draws.coordinates(call, 5, 20, CPU) for call in range(2000)])
+        .flatten()
+        .bincount(minlength=20)
+    )
     assert chisquare(counts.tolist()).pvalue > 1e-3

@@ -14,8 +14,9 @@ def rows(*values: tuple[float, float]) -> torch.Tensor:
 
 
 def test_golden() -> None:
-    """g_0 = (3, 4) has length 5. (6, 8) has its direction: trust 1, and (3, 4) at its length. (10, 0) has the cosine 30/50:
-    trust 3/5, and (5, 0). (-300, -400) is opposite: trust 0. A = (1 (3, 4) + 3/5 (5, 0))/(8/5) = (6, 4)/1.6.
+    """g_0 = (3, 4) has length 5. (6, 8) has its direction: trust 1, and (3, 4) at its length. (10,
+    0) has the cosine 30/50: trust 3/5, and (5, 0). (-300, -400) is opposite: trust 0. A = (1 (3, 4)
+    + 3/5 (5, 0))/(8/5) = (6, 4)/1.6.
     """
     rule = make_aggregator("fltrust", workers=3, byzantine=1)
     found = rule(rows((6, 8), (10, 0), (-300, -400)), server=rows((3, 4))[0])
@@ -54,7 +55,9 @@ def test_lengths_from_end_to_end_of_single_precision() -> None:
     """Neither the square of 1e-30 nor of 1e30 is a number of single precision."""
     rule, server = make_aggregator("fltrust", workers=3, byzantine=1), torch.tensor([3.0, 4.0])
     for size in (1e-30, 1e30):
-        found = rule(size * torch.tensor([[6.0, 8.0], [10.0, 0.0], [-300.0, -400.0]]), server=server / size)
+        found = rule(
+            size * torch.tensor([[6.0, 8.0], [10.0, 0.0], [-300.0, -400.0]]), server=server / size
+        )
         torch.testing.assert_close(found * size, torch.tensor([3.75, 2.5]))
 
 
@@ -63,7 +66,12 @@ def test_the_servers_gradient_is_needed_and_checked() -> None:
     with pytest.raises(ValueError, match="the rule needs the server's gradient; pass server="):
         rule(messages)
     for wrong in (torch.ones(3), torch.ones(2, dtype=torch.float64)):
-        with pytest.raises(ValueError, match=r"server is torch.float.* the messages need torch.float32 \[2\] on cpu"):
+        with pytest.raises(
+            ValueError,
+            match=r"server is torch.float.* the messages need torch.float32 \[2\] on cpu",
+        ):
             rule(messages, server=wrong)
     assert rule(messages, server=messages[0]).tolist() == [1.0, 1.0]
-    assert make_aggregator("cwtm", workers=3, byzantine=1)(messages, server=messages[0]).tolist() == [1.0, 1.0]
+    assert make_aggregator("cwtm", workers=3, byzantine=1)(
+        messages, server=messages[0]
+    ).tolist() == [1.0, 1.0]

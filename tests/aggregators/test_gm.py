@@ -28,36 +28,47 @@ def normal(m: int, d: int, seed: int) -> Tensor:
 
 
 def test_golden_quadrilateral() -> None:
-    # The geometric median of four points in convex position is where the diagonals cross: (0, 0)-(18, 9) is y = x/2 and
-    # (12, 0)-(0, 12) is x + y = 12, so x = 8, y = 4. (The start, the coordinate-wise median, is (6, 4.5).)
-    messages = torch.tensor([[0.0, 0.0], [12.0, 0.0], [18.0, 9.0], [0.0, 12.0]], dtype=torch.float64)
-    torch.testing.assert_close(aggregate(messages), torch.tensor([8.0, 4.0]).double(), atol=1e-4, rtol=0)
+    # The geometric median of four points in convex position is where the diagonals cross: (0,
+    # 0)-(18, 9) is y = x/2 and (12, 0)-(0, 12) is x + y = 12, so x = 8, y = 4. (The start, the
+    # coordinate-wise median, is (6, 4.5).)
+    messages = torch.tensor(
+        [[0.0, 0.0], [12.0, 0.0], [18.0, 9.0], [0.0, 12.0]], dtype=torch.float64
+    )
+    torch.testing.assert_close(
+        aggregate(messages), torch.tensor([8.0, 4.0]).double(), atol=1e-4, rtol=0
+    )
 
 
 def test_golden_minimiser_at_a_message() -> None:
-    # The unit vectors from (0, 0) to (10, 1) and (-10, 1) add up to (0, 2/sqrt(101)), shorter than 1: (0, 0) it is.
+    # The unit vectors from (0, 0) to (10, 1) and (-10, 1) add up to (0, 2/sqrt(101)), shorter than
+    # 1: (0, 0) it is.
     messages = torch.tensor([[10.0, 1.0], [0.0, 0.0], [-10.0, 1.0]], dtype=torch.float64)
     torch.testing.assert_close(aggregate(messages), torch.zeros(2).double(), atol=1e-4, rtol=0)
 
 
 def test_golden_start_at_a_message_that_is_not_the_minimiser() -> None:
-    # The coordinate-wise median of (0, 0), (-1, -10), (10, 1) is (0, 0), where Weiszfeld's steps can get stuck. By
-    # symmetry the minimiser is (t, -t): the derivative of sqrt(2) t + 2 sqrt((t + 1)^2 + (10 - t)^2) is zero where
-    # 6 t^2 - 54 t + 61 = 0, at t = (27 - 11 sqrt(3))/6 = 1.3246.
+    # The coordinate-wise median of (0, 0), (-1, -10), (10, 1) is (0, 0), where Weiszfeld's steps
+    # can get stuck. By symmetry the minimiser is (t, -t): the derivative of sqrt(2) t + 2 sqrt((t +
+    # 1)^2 + (10 - t)^2) is zero where 6 t^2 - 54 t + 61 = 0, at t = (27 - 11 sqrt(3))/6 = 1.3246.
     messages = torch.tensor([[0.0, 0.0], [-1.0, -10.0], [10.0, 1.0]], dtype=torch.float64)
     t = (27 - 11 * math.sqrt(3)) / 6
-    torch.testing.assert_close(aggregate(messages), torch.tensor([t, -t]).double(), atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        aggregate(messages), torch.tensor([t, -t]).double(), atol=1e-3, rtol=0
+    )
 
 
 def test_golden_one_step() -> None:
-    # From the coordinate-wise median (0, 0) of (0, 4), (3, 0), (-3, 0), at distances 4, 3, 3: weights 3/11, 4/11, 4/11.
+    # From the coordinate-wise median (0, 0) of (0, 4), (3, 0), (-3, 0), at distances 4, 3, 3:
+    # weights 3/11, 4/11, 4/11.
     messages = torch.tensor([[0.0, 4.0], [3.0, 0.0], [-3.0, 0.0]])
     torch.testing.assert_close(aggregate(messages, "gm:T=1"), torch.tensor([0.0, 12 / 11]))
 
 
 @pytest.mark.parametrize("nu", [1e-6, 0.1, 1.5])
 def test_few_steps_are_those_of_a_loop(nu: float) -> None:
-    """The steps of RFA, from the coordinate-wise median, with an absolute smoothing of nu times the median distance."""
+    """The steps of RFA, from the coordinate-wise median, with an absolute smoothing of nu times the
+    median distance.
+    """
     messages = normal(9, 4, seed=3)
     z = messages.median(0).values
     smallest = nu * (messages - z).norm(dim=1).median()
@@ -96,20 +107,27 @@ def test_no_perturbation_is_better(m: int, d: int) -> None:
     generator = np.random.default_rng(m)
     for size in (0.01, 0.1, 1.0, 10.0):
         for direction in generator.normal(size=(25, d)):
-            assert reached <= total_distance(point + size * direction / np.linalg.norm(direction), points)
+            assert reached <= total_distance(
+                point + size * direction / np.linalg.norm(direction), points
+            )
 
 
 def test_a_majority_at_one_point_wins() -> None:
-    messages = torch.cat([torch.full((5, 3), 2.0), torch.tensor([[1e6], [-3.0], [0.5], [40.0]]).expand(4, 3)])
+    messages = torch.cat(
+        [torch.full((5, 3), 2.0), torch.tensor([[1e6], [-3.0], [0.5], [40.0]]).expand(4, 3)]
+    )
     torch.testing.assert_close(aggregate(messages), torch.full((3,), 2.0), atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("size", [1e6, 1e18, 1e20, 3e38])
 def test_far_messages_on_opposite_sides_cancel(size: float) -> None:
-    # each pulls with a unit vector, however far it is, also where its square is too large for single precision
+    # each pulls with a unit vector, however far it is, also where its square is too large for
+    # single precision
     messages = normal(7, 30, seed=1).float()
     far = torch.full((1, 30), size)
-    torch.testing.assert_close(aggregate(torch.cat([far, messages, -far])), aggregate(messages), atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        aggregate(torch.cat([far, messages, -far])), aggregate(messages), atol=1e-3, rtol=0
+    )
 
 
 def test_kappa() -> None:

@@ -29,17 +29,24 @@ def test_the_same_weights(m: int, seed: int, equal: int, far: float, nu: float, 
     points = torch.randn(m, 40, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     points[: min(equal, m)] = points[0]
     points[-1] *= far
-    assume(m == 1 or far > 1 or equal < m)  # of points that are all equal, rounding decides the weights
+    # of points that are all equal, rounding decides the weights
+    assume(m == 1 or far > 1 or equal < m)
     products = gram(points)
     products = around(products, gm.start_of(products))
     found = gm._by_kernel(products, nu, 1e-6, steps)
     assert found is not None
-    torch.testing.assert_close(found, gm.weiszfeld(products, nu, 1e-6, steps), rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(
+        found, gm.weiszfeld(products, nu, 1e-6, steps), rtol=1e-6, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_median_of_equal_points_is_their_place(seed: int) -> None:
-    points = torch.randn(1, 40, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).expand(10, -1).contiguous()
+    points = (
+        torch.randn(1, 40, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        .expand(10, -1)
+        .contiguous()
+    )
     products = gram(points)
     for steps in (1, 2, 1000):
         weights = gm._by_kernel(around(products, gm.start_of(products)), 1e-6, 1e-6, steps)

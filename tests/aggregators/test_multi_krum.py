@@ -11,8 +11,9 @@ from dynabro_cli.errors import SpecError
 
 
 def test_golden() -> None:
-    # m = 5, f = 1, so 2 nearest others. On the line 0, 1, 3, 4, 30 the sums of squared distances to them are 10, 5, 5, 10
-    # and 676 + 729. q = m - f = 4: (0 + 1 + 3 + 4)/4 = 2. q = 3: of 0 and 4, which tie, the first: (1 + 3 + 0)/3 = 4/3.
+    # m = 5, f = 1, so 2 nearest others. On the line 0, 1, 3, 4, 30 the sums of squared distances to
+    # them are 10, 5, 5, 10 and 676 + 729. q = m - f = 4: (0 + 1 + 3 + 4)/4 = 2. q = 3: of 0 and 4,
+    # which tie, the first: (1 + 3 + 0)/3 = 4/3.
     messages = torch.tensor([[0.0], [1.0], [3.0], [4.0], [30.0]])
     assert make_aggregator("multi-krum", workers=5, byzantine=1)(messages).tolist() == [2.0]
     some = make_aggregator("multi-krum:q=3", workers=5, byzantine=1)
@@ -21,11 +22,14 @@ def test_golden() -> None:
 
 
 def test_golden_variant_with_one_neighbour_more() -> None:
-    # On the line 0, 1, 2, 8, 9, 10, 12 with f = 2 the two best of 3 others (m - f - 2) are 10 (1 + 4 + 4) and 9
-    # (1 + 1 + 9); of 4 others (m - f - 1) they are 8 (1 + 4 + 16 + 36 = 57) and 9 (1 + 1 + 9 + 49 = 60; 10 has 73)
+    # On the line 0, 1, 2, 8, 9, 10, 12 with f = 2 the two best of 3 others (m - f - 2) are 10 (1 +
+    # 4 + 4) and 9 (1 + 1 + 9); of 4 others (m - f - 1) they are 8 (1 + 4 + 16 + 36 = 57) and 9 (1 +
+    # 1 + 9 + 49 = 60; 10 has 73)
     messages = torch.tensor([0.0, 1.0, 2.0, 8.0, 9.0, 10.0, 12.0])[:, None]
     assert make_aggregator("multi-krum:q=2", workers=7, byzantine=2)(messages).tolist() == [9.5]
-    assert make_aggregator("multi-krum:q=2,neighbours=m-f-1", workers=7, byzantine=2)(messages).tolist() == [8.5]
+    assert make_aggregator("multi-krum:q=2,neighbours=m-f-1", workers=7, byzantine=2)(
+        messages
+    ).tolist() == [8.5]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -56,7 +60,12 @@ def test_kappa_is_krums_for_q_of_one_only() -> None:
 
 def test_legal_ranges() -> None:
     make_aggregator("multi-krum:q=5", workers=7, byzantine=2)
-    with pytest.raises(SpecError, match=r"f=2 is not legal with 6 workers; 2f \+ 2 < m must hold, so f .* 1"):
+    with pytest.raises(
+        SpecError, match=r"f=2 is not legal with 6 workers; 2f \+ 2 < m must hold, so f .* 1"
+    ):
         make_aggregator("multi-krum", workers=6, byzantine=2)
-    with pytest.raises(SpecError, match=r"q=6 is not legal with 7 workers and f=2. Try: 'multi-krum:q=...' with at most 5"):
+    with pytest.raises(
+        SpecError,
+        match=r"q=6 is not legal with 7 workers and f=2. Try: 'multi-krum:q=...' with at most 5",
+    ):
         make_aggregator("multi-krum:q=6", workers=7, byzantine=2)

@@ -67,8 +67,11 @@ def middle_mean_by_sort(messages: Tensor, trim: int) -> Tensor:
 
 @pytest.mark.parametrize("columns", [1, 7])
 @pytest.mark.parametrize("m", [1, 2, 5, 8, 17])
-def test_middle_mean_over_several_blocks(m: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # whole numbers add up exactly in any order, so the means must agree to the last bit; they are full of ties, too
+def test_middle_mean_over_several_blocks(
+    m: int, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # whole numbers add up exactly in any order, so the means must agree to the last bit; they are
+    # full of ties, too
     monkeypatch.setattr(_order, "COLUMNS", columns)
     messages = torch.randint(-9, 10, (m, 17), generator=torch.Generator().manual_seed(m)).float()
     for trim in trims(m):
@@ -76,7 +79,9 @@ def test_middle_mean_over_several_blocks(m: int, columns: int, monkeypatch: pyte
 
 
 def test_middle_mean_of_more_columns_than_a_block() -> None:
-    messages = torch.randint(-9, 10, (5, 2 * COLUMNS + 3), generator=torch.Generator().manual_seed(0)).float()
+    messages = torch.randint(
+        -9, 10, (5, 2 * COLUMNS + 3), generator=torch.Generator().manual_seed(0)
+    ).float()
     assert torch.equal(middle_mean(messages, 1), middle_mean_by_sort(messages, 1))
 
 

@@ -37,12 +37,18 @@ def both(rule: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def messages_of(m: int, d: int, dtype: torch.dtype, kind: str) -> Tensor:
-    """Real numbers; whole ones, with ties; with NaN and Inf; or a matrix whose columns are contiguous."""
+    """Real numbers; whole ones, with ties; with NaN and Inf; or a matrix whose columns are
+    contiguous.
+    """
     messages = torch.randn(m, d, generator=torch.Generator().manual_seed(m * d), dtype=dtype) * 3
     if kind == "ties":
         messages = messages.round()
     if kind == "not finite":
-        messages[m // 2, d // 2], messages[-1, 0], messages[0, d // 3] = torch.nan, torch.inf, -torch.inf
+        messages[m // 2, d // 2], messages[-1, 0], messages[0, d // 3] = (
+            torch.nan,
+            torch.inf,
+            -torch.inf,
+        )
     return messages.T.contiguous().T if kind == "strided" else messages
 
 
@@ -56,7 +62,9 @@ def messages_of(m: int, d: int, dtype: torch.dtype, kind: str) -> Tensor:
     shares=st.tuples(st.floats(0, 1), st.floats(0, 1)),
     threads=st.integers(1, 3),
 )
-def test_equals_torch(m: int, d: int, dtype: torch.dtype, kind: str, shares: tuple[float, float], threads: int) -> None:
+def test_equals_torch(
+    m: int, d: int, dtype: torch.dtype, kind: str, shares: tuple[float, float], threads: int
+) -> None:
     torch.set_num_threads(threads)
     trim, left_out = int(shares[0] * ((m - 1) // 2)), int(shares[1] * (m - 1))
     messages = messages_of(m, d, dtype, kind)

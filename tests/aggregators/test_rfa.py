@@ -12,8 +12,9 @@ from dynabro_cli.api import make_aggregator
 def test_golden_two_steps() -> None:
     """Messages 1, 2 and -4 on a line.
 
-    The first weights are 1, 1/2, 1/4, so that z = (1 + 1 - 1)/(7/4) = 4/7. The distances from there are 3/7, 10/7, 32/7: the
-    weights are 7/3, 7/10, 7/32 (times 480/7: 160, 48, 15), and z = (160 + 96 - 60)/223 = 196/223.
+    The first weights are 1, 1/2, 1/4, so that z = (1 + 1 - 1)/(7/4) = 4/7. The distances from there
+    are 3/7, 10/7, 32/7: the weights are 7/3, 7/10, 7/32 (times 480/7: 160, 48, 15), and z = (160 +
+    96 - 60)/223 = 196/223.
     """
     messages = torch.tensor([[1.0], [2.0], [-4.0]], dtype=torch.float64)
     for steps, expected in ((1, 4 / 7), (2, 196 / 223)):
@@ -41,7 +42,11 @@ def loop(messages: np.ndarray, steps: int, nu: float) -> np.ndarray:
 @pytest.mark.parametrize("steps", [1, 3, 8])
 def test_equals_a_loop(steps: int, nu: float) -> None:
     for seed in range(5):
-        messages = torch.randn(9, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        messages = torch.randn(
+            9, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+        )
         messages[:3] += 5
         found = make_aggregator(f"rfa:T={steps},nu={nu}", workers=9, byzantine=3)(messages)
-        np.testing.assert_allclose(found.numpy(), loop(messages.numpy(), steps, nu), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(
+            found.numpy(), loop(messages.numpy(), steps, nu), rtol=1e-12, atol=1e-14
+        )

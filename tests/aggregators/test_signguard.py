@@ -12,7 +12,8 @@ from dynabro_cli.aggregators.signguard import largest_cluster
 from dynabro_cli.api import make_aggregator
 from dynabro_cli.errors import SpecError
 
-# lengths 2, 4, 2, 2, 200; three of four coordinates are positive, or, in the fourth message, negative
+# lengths 2, 4, 2, 2, 200; three of four coordinates are positive, or, in the fourth message,
+# negative
 MESSAGES = torch.tensor(
     [
         [1.0, 1.0, 1.0, -1.0],
@@ -25,15 +26,15 @@ MESSAGES = torch.tensor(
 
 
 def test_golden() -> None:
-    # The median length is 2: the last message is over 3 times as long, the fourth is alone in its cluster, the second is
-    # clipped to (1, 1, -1, 1): (3, 1, 1, 1)/3
+    # The median length is 2: the last message is over 3 times as long, the fourth is alone in its
+    # cluster, the second is clipped to (1, 1, -1, 1): (3, 1, 1, 1)/3
     rule = make_aggregator("signguard:share=1", workers=5, byzantine=1)
     torch.testing.assert_close(rule(MESSAGES), torch.tensor([1.0, 1 / 3, 1 / 3, 1 / 3]))
 
 
 def test_golden_bounds_of_the_length() -> None:
-    # R = 100 lets the last one in, clipped to the first: (4, 2, 2, 0)/4. L = 1 leaves none out here; 10 times the second
-    # message makes the median 2 still, and the others' 2 is not below it
+    # R = 100 lets the last one in, clipped to the first: (4, 2, 2, 0)/4. L = 1 leaves none out
+    # here; 10 times the second message makes the median 2 still, and the others' 2 is not below it
     rule = make_aggregator("signguard:share=1,R=100", workers=5, byzantine=1)
     torch.testing.assert_close(rule(MESSAGES), torch.tensor([1.0, 0.5, 0.5, 0.0]))
     short = MESSAGES.clone()
@@ -44,7 +45,8 @@ def test_golden_bounds_of_the_length() -> None:
 
 
 def test_golden_default_bounds_are_a_tenth_and_three_times() -> None:
-    # lengths over the median, 1: 3 and 0.1 are in, and 3 is clipped to 1: (1 + 1 + 1 + 0.1)/4; 3.1 and 0.09 are out: 1
+    # lengths over the median, 1: 3 and 0.1 are in, and 3 is clipped to 1: (1 + 1 + 1 + 0.1)/4; 3.1
+    # and 0.09 are out: 1
     for longest, shortest, expected in ((3.0, 0.1, 3.1 / 4), (3.1, 0.09, 1.0)):
         line = torch.tensor([[longest], [1.0], [shortest], [1.0]], dtype=torch.float64)
         aggregate = make_aggregator("signguard", workers=4, byzantine=1)(line)
@@ -64,7 +66,9 @@ def test_nothing_in_both_sets_gives_zero() -> None:
 
 
 def test_signs_are_counted_among_the_coordinates_drawn() -> None:
-    """Worker 3 differs in the sign of one coordinate of ten, and is left out in calls that look at that one alone."""
+    """Worker 3 differs in the sign of one coordinate of ten, and is left out in calls that look at
+    that one alone.
+    """
     messages = torch.ones(5, 10)
     messages[3, 7] = -1
     rule, draws = make_aggregator("signguard", workers=5, byzantine=1, seed=1), Draws(1)
@@ -79,8 +83,14 @@ def test_signs_are_counted_among_the_coordinates_drawn() -> None:
 def test_largest_cluster_is_that_of_scikit_learn(seed: int) -> None:
     generator = np.random.default_rng(seed)
     centres = generator.random((3, 3)) * 4
-    points = centres[generator.permutation([0] * 8 + [1] * 5 + [2] * 4)] + 0.05 * generator.random((17, 3))
-    labels = MeanShift(bandwidth=estimate_bandwidth(points, quantile=0.5), cluster_all=False).fit(points).labels_
+    points = centres[generator.permutation([0] * 8 + [1] * 5 + [2] * 4)] + 0.05 * generator.random(
+        (17, 3)
+    )
+    labels = (
+        MeanShift(bandwidth=estimate_bandwidth(points, quantile=0.5), cluster_all=False)
+        .fit(points)
+        .labels_
+    )
     most = np.bincount(labels[labels >= 0]).argmax()
     ours = largest_cluster(torch.from_numpy(points))
     assert ours.storage_offset() == 0  # compiled code refuses memory that is not aligned

@@ -20,7 +20,9 @@ BYZANTINE = torch.arange(M) >= M - F
 
 def vectors(seed: int) -> tuple[Tensor, Tensor]:
     """All workers' own vectors, and the honest ones."""
-    own = torch.randn(M, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.3
+    own = (
+        torch.randn(M, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.3
+    )
     return own, own[: M - F]
 
 
@@ -45,7 +47,9 @@ def test_alie_with_the_other_sign() -> None:
     """ByzFL adds the deviations, of ddof = 1, and has a constant."""
     own, honest = vectors(1)
     sent = make_attack("alie:z=-1.5", workers=M)(own, BYZANTINE)[M - 1]
-    torch.testing.assert_close(sent, attacks.ALittleIsEnough(tau=1.5)(honest).double(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        sent, attacks.ALittleIsEnough(tau=1.5)(honest).double(), rtol=1e-5, atol=1e-5
+    )
 
 
 RULES: dict[str, tuple[str, Any]] = {
@@ -65,9 +69,14 @@ def test_optimal(attack: str, seed: int, nnm: bool, rule: str) -> None:
     own, honest = vectors(seed)
     text, theirs = RULES[rule]
     before = [byzfl.NNM(f=F)] if nnm else []
-    kind = attacks.Optimal_InnerProductManipulation if attack == "ipm" else attacks.Optimal_ALittleIsEnough
+    kind = (
+        attacks.Optimal_InnerProductManipulation
+        if attack == "ipm"
+        else attacks.Optimal_ALittleIsEnough
+    )
     searched = kind(agg=theirs(), pre_agg_list=before, f=F)
     expected = searched(honest) if attack == "ipm" else -searched(-honest)
     defence = make_aggregator(("nnm+" if nnm else "") + text, workers=M, byzantine=F).preview
     sent = make_attack(f"optimal-{attack}", workers=M)(own, BYZANTINE, defence)[M - 1]
-    torch.testing.assert_close(sent, expected.double(), rtol=1e-5, atol=1e-5)  # ByzFL goes to single precision
+    # ByzFL goes to single precision
+    torch.testing.assert_close(sent, expected.double(), rtol=1e-5, atol=1e-5)

@@ -12,11 +12,12 @@ from dynabro_cli.api import make_aggregator, make_attack
 from dynabro_cli.errors import SpecError
 
 DOUBLE = torch.float64
-# m = 7, c = 2: Krum scores 3 neighbours. Among the honest -4, -3, 1, 5, 8 the sums of the 3 least squares are 107, 81, 57, 89
-# and 179, and m - 2c - 1 = 2: lambda <= sqrt(57/2) + 8 = 13.34. The two copies of -lambda are at distance 0 from each other.
-# At 13.34 their score is 9.34^2 + 10.34^2 = 194, and over the score of -4, 1 + 25 + 81. At 6.67 it is 2.67^2 + 3.67^2 = 20.6,
-# and over the score of -4, 1 + 2 (2.67^2) = 15.3. At 3.33 it is 0.67^2 + 0.33^2 = 0.55, and under the score of -3,
-# 1 + 2 (0.33^2), and all others.
+# m = 7, c = 2: Krum scores 3 neighbours. Among the honest -4, -3, 1, 5, 8 the sums of the 3 least
+# squares are 107, 81, 57, 89 and 179, and m - 2c - 1 = 2: lambda <= sqrt(57/2) + 8 = 13.34. The two
+# copies of -lambda are at distance 0 from each other. At 13.34 their score is 9.34^2 + 10.34^2 =
+# 194, and over the score of -4, 1 + 25 + 81. At 6.67 it is 2.67^2 + 3.67^2 = 20.6, and over the
+# score of -4, 1 + 2 (2.67^2) = 15.3. At 3.33 it is 0.67^2 + 0.33^2 = 0.55, and under the score of
+# -3, 1 + 2 (0.33^2), and all others.
 HONEST = [-4.0, -3, 1, 5, 8]
 GOLDEN = (math.sqrt(57 / 2) + 8) / 4
 
@@ -37,7 +38,8 @@ def test_golden() -> None:
 
 
 def test_golden_aggregate() -> None:
-    # own vectors of -50 make the mean of all negative; the median of all, -3, is negative as well, the largest value is not
+    # own vectors of -50 make the mean of all negative; the median of all, -3, is negative as well,
+    # the largest value is not
     own, byzantine = with_attackers(HONEST, -50, -50)
     attack = make_attack("fang-krum", workers=7)
     assert float(attack(own, byzantine, lambda rows: rows.amax(0))[6]) == pytest.approx(-GOLDEN)
@@ -49,24 +51,34 @@ def krum(messages: Tensor, f: int) -> int:
     """The worker that Krum selects, among equal ones the last, in a loop over workers."""
     m, best = len(messages), (math.inf, 0)
     for i in range(m):
-        distances = sorted(float((messages[i] - messages[j]).square().sum()) for j in range(m) if j != i)
+        distances = sorted(
+            float((messages[i] - messages[j]).square().sum()) for j in range(m) if j != i
+        )
         score = sum(distances[: m - f - 2])
         best = min(best, (score, -i))
     return -best[1]
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(("m", "c", "d"), [(9, 3, 2), (9, 3, 30), (9, 1, 3), (12, 5, 8), (7, 4, 3), (5, 3, 2)])
+@pytest.mark.parametrize(
+    ("m", "c", "d"), [(9, 3, 2), (9, 3, 30), (9, 1, 3), (12, 5, 8), (7, 4, 3), (5, 3, 2)]
+)
 def test_is_the_search(m: int, c: int, d: int, seed: int) -> None:
-    """The paper's search, by halved lambda, with Krum in a loop; also where Byzantine workers are a majority."""
+    """The paper's search, by halved lambda, with Krum in a loop; also where Byzantine workers are a
+    majority.
+    """
     own = torch.randn(m, d, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE) + 0.2
     honest, byzantine = own[: m - c], torch.arange(m) >= m - c
     sign = own.mean(0).sign()
     sums = []
     for i in range(m - c):
-        distances = sorted(float((honest[i] - honest[j]).square().sum()) for j in range(m - c) if j != i)
+        distances = sorted(
+            float((honest[i] - honest[j]).square().sum()) for j in range(m - c) if j != i
+        )
         sums.append(sum(distances[: max(0, m - c - 2)]))
-    tried = math.sqrt(min(sums) / (max(1, m - 2 * c - 1) * d)) + max(float(row.norm()) for row in honest) / math.sqrt(d)
+    tried = math.sqrt(min(sums) / (max(1, m - 2 * c - 1) * d)) + max(
+        float(row.norm()) for row in honest
+    ) / math.sqrt(d)
     least = tried * 1e-5
     while True:
         messages = own.clone()
@@ -79,7 +91,8 @@ def test_is_the_search(m: int, c: int, d: int, seed: int) -> None:
 
 
 def test_where_krum_selects_none_of_them() -> None:
-    # one attacker of four, all honest vectors equal: the score of -lambda is never the least; 16 halvings end above 1e-5
+    # one attacker of four, all honest vectors equal: the score of -lambda is never the least; 16
+    # halvings end above 1e-5
     own, byzantine = with_attackers([2.0, 2, 2], 0)
     sent = make_attack("fang-krum:direction=mean", workers=4)(own, byzantine)
     assert float(sent[3]) == pytest.approx(-2 * 2.0**-16)
@@ -89,7 +102,9 @@ def test_where_krum_selects_none_of_them() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6])
 def test_none_to_all(count: int) -> None:
-    """All workers count as honest for the bound if all are Byzantine, and Krum can select nothing else."""
+    """All workers count as honest for the bound if all are Byzantine, and Krum can select nothing
+    else.
+    """
     own = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
     byzantine = torch.arange(6) < count
     sent = make_attack("fang-krum:direction=mean", workers=6)(own, byzantine)

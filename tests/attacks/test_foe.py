@@ -9,7 +9,13 @@ from dynabro_cli.api import make_attack
 from dynabro_cli.errors import SpecError
 
 OWN = torch.tensor([[2.0, -4.0], [100.0, 100.0], [6.0, 0.0], [-100.0, 7.0]])
-MASKS = [[False] * 4, [False, True, False, False], [False, True, False, True], [True, True, False, True], [True] * 4]
+MASKS = [
+    [False] * 4,
+    [False, True, False, False],
+    [False, True, False, True],
+    [True, True, False, True],
+    [True] * 4,
+]
 
 
 def test_golden() -> None:
@@ -21,16 +27,26 @@ def test_golden() -> None:
 @pytest.mark.parametrize("byzantine", MASKS)
 def test_one_and_all_byzantine(byzantine: list[bool]) -> None:
     """By a loop over workers; where all are Byzantine, all count as honest."""
-    honest = [row for row, bad in zip(OWN.tolist(), byzantine, strict=True) if not bad] or OWN.tolist()
+    honest = [
+        row for row, bad in zip(OWN.tolist(), byzantine, strict=True) if not bad
+    ] or OWN.tolist()
     mean = [sum(column) / len(honest) for column in zip(*honest, strict=True)]
-    expected = [[-3 * value for value in mean] if bad else row for row, bad in zip(OWN.tolist(), byzantine, strict=True)]
-    torch.testing.assert_close(make_attack("foe:epsilon=3", workers=4)(OWN, torch.tensor(byzantine)), torch.tensor(expected))
+    expected = [
+        [-3 * value for value in mean] if bad else row
+        for row, bad in zip(OWN.tolist(), byzantine, strict=True)
+    ]
+    torch.testing.assert_close(
+        make_attack("foe:epsilon=3", workers=4)(OWN, torch.tensor(byzantine)),
+        torch.tensor(expected),
+    )
 
 
 def test_is_ipm_at_another_default() -> None:
     mask = torch.tensor([False, True, False, True])
     for foe, ipm in (("foe", "ipm:epsilon=1"), ("foe:epsilon=0.1", "ipm")):
-        assert torch.equal(make_attack(foe, workers=4)(OWN, mask), make_attack(ipm, workers=4)(OWN, mask))
+        assert torch.equal(
+            make_attack(foe, workers=4)(OWN, mask), make_attack(ipm, workers=4)(OWN, mask)
+        )
 
 
 def test_epsilon_is_positive() -> None:

@@ -46,21 +46,38 @@ either = pytest.mark.parametrize("attack", ["inf", "nan"])
 @pytest.mark.parametrize("method", ["sgd", "dynabro:jmax=2"])
 @pytest.mark.parametrize("clock", ["round", "computation"])
 def test_a_run_that_withstands_it_has_finite_rows(attack: str, method: str, clock: str) -> None:
-    """The distance from the honest mean is a finite number, although the other workers' vectors are not finite."""
+    """The distance from the honest mean is a finite number, although the other workers' vectors are
+    not finite.
+    """
     rounds = rounds_of(RunSpec(**KRUM, method=method, attack=attack, clock=clock))
-    assert all(math.isfinite(row.gradient_norm) and math.isfinite(row.aggregation_error or 0.0) for row in rounds)
+    assert all(
+        math.isfinite(row.gradient_norm) and math.isfinite(row.aggregation_error or 0.0)
+        for row in rounds
+    )
     assert all(row.aggregation_error is not None for row in rounds)
 
 
 @either
 def test_workers_whose_memory_is_poisoned_count_as_byzantine(attack: str) -> None:
-    """By the second turn more than two of eleven are poisoned; the distance is that from those left."""
+    """By the second turn more than two of eleven are poisoned; the distance is that from those
+    left.
+    """
     fields = KRUM | {"budget": 4, "seed": 1}
     switching = make_switching("periodic:K=2", workers=11, byzantine=2, seed=1)
     ever = switching.mask(0) | switching.mask(2)
     assert int(ever.sum()) > 2
-    poisoned = rounds_of(RunSpec(**fields, method="momentum", attack=attack, switching="periodic:K=2"))
-    spared = rounds_of(RunSpec(**fields, method="momentum", attack=attack, switching="periodic:K=2", attack_entry="message"))
+    poisoned = rounds_of(
+        RunSpec(**fields, method="momentum", attack=attack, switching="periodic:K=2")
+    )
+    spared = rounds_of(
+        RunSpec(
+            **fields,
+            method="momentum",
+            attack=attack,
+            switching="periodic:K=2",
+            attack_entry="message",
+        )
+    )
     assert all(math.isfinite(row.aggregation_error or math.nan) for row in (*poisoned, *spared))
     assert poisoned[0] == spared[0]
     assert poisoned[3] != spared[3]

@@ -14,11 +14,15 @@ OWN = torch.tensor([[2.0, -4.0], [100.0, 100.0], [6.0, 0.0], [-100.0, 7.0]])
 def test_golden() -> None:
     # the honest workers 0 and 2 have the mean (4, -2); the paper's epsilon is 0.1
     messages = make_attack("ipm", workers=4)(OWN, torch.tensor([False, True, False, True]))
-    torch.testing.assert_close(messages, torch.tensor([[2.0, -4.0], [-0.4, 0.2], [6.0, 0.0], [-0.4, 0.2]]))
+    torch.testing.assert_close(
+        messages, torch.tensor([[2.0, -4.0], [-0.4, 0.2], [6.0, 0.0], [-0.4, 0.2]])
+    )
 
 
 def test_golden_epsilon() -> None:
-    messages = make_attack("ipm:epsilon=2", workers=4)(OWN, torch.tensor([False, True, False, True]))
+    messages = make_attack("ipm:epsilon=2", workers=4)(
+        OWN, torch.tensor([False, True, False, True])
+    )
     assert messages[1].tolist() == [-8.0, 4.0]
 
 

@@ -28,7 +28,9 @@ def test_none_to_all(count: int) -> None:
 
 def test_gradients_are_left_alone() -> None:
     own = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(make_attack("label-flip", workers=3)(own, torch.tensor([True, False, True])), own)
+    assert torch.equal(
+        make_attack("label-flip", workers=3)(own, torch.tensor([True, False, True])), own
+    )
 
 
 def test_it_acts_on_data_if_nothing_else_is_said() -> None:
@@ -43,7 +45,10 @@ def test_it_acts_on_nothing_else(entry: str) -> None:
     with pytest.raises(SpecError) as error:
         resolve(RunSpec(attack="label-flip", attack_entry=entry))
     assert error.value.problems == [
-        f"attack 'label-flip' acts on data, and attack_entry={entry}. Try: no --attack-entry, or --attack-entry data"
+        (
+            f"attack 'label-flip' acts on data, and attack_entry={entry}. Try: no --attack-entry, "
+            "or --attack-entry data"
+        )
     ]
 
 
@@ -51,7 +56,10 @@ def test_other_attacks_do_not_act_on_data() -> None:
     with pytest.raises(SpecError) as error:
         resolve(RunSpec(attack="sf", attack_entry="data"))
     (line,) = error.value.problems
-    assert line.startswith("attack 'sf' acts on gradients or messages or states, and attack_entry=data. Try: no --attack-entry")
+    assert line.startswith(
+        "attack 'sf' acts on gradients or messages or states, and attack_entry=data. Try: no "
+        "--attack-entry"
+    )
     assert line.endswith("or --attack-entry gradient")
 
 
@@ -59,5 +67,8 @@ def test_an_objective_has_no_labels() -> None:
     with pytest.raises(SpecError) as error:
         resolve(RunSpec(task="quadratic", attack="label-flip"))
     assert error.value.problems == [
-        "attack 'label-flip' changes labels, and task 'quadratic' has none. Try: another --attack or --task"
+        (
+            "attack 'label-flip' changes labels, and task 'quadratic' has none. Try: another "
+            "--attack or --task"
+        )
     ]

@@ -20,7 +20,11 @@ def test_golden_fixed() -> None:
 
 def test_the_next_honest_worker_goes_round() -> None:
     own, byzantine = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([False, True, True])
-    assert make_attack("mimic:worker=1", workers=3)(own, byzantine).flatten().tolist() == [1.0, 1.0, 1.0]
+    assert make_attack("mimic:worker=1", workers=3)(own, byzantine).flatten().tolist() == [
+        1.0,
+        1.0,
+        1.0,
+    ]
 
 
 @pytest.mark.parametrize("target", ["fixed", "learned"])
@@ -33,9 +37,13 @@ def test_none_to_all(count: int, target: str) -> None:
 
 
 def test_golden_learned() -> None:
-    # round 0: honest (1, 0), (-3, 0), (2, 0), mean 0; the farthest is (-3, 0), so that z starts at (-1, 0); u = sum of
-    # (g.z) g = (-1 - 9 - 4, 0), z = (-1, 0), and the scores are -1, 3, -2: worker 1 is copied from the next round on
-    attack, byzantine = make_attack("mimic:target=learned", workers=4), torch.tensor([False, False, False, True])
+    # round 0: honest (1, 0), (-3, 0), (2, 0), mean 0; the farthest is (-3, 0), so that z starts at
+    # (-1, 0); u = sum of (g.z) g = (-1 - 9 - 4, 0), z = (-1, 0), and the scores are -1, 3, -2:
+    # worker 1 is copied from the next round on
+    attack, byzantine = (
+        make_attack("mimic:target=learned", workers=4),
+        torch.tensor([False, False, False, True]),
+    )
     first = torch.tensor([[1.0, 0.0], [-3.0, 0.0], [2.0, 0.0], [8.0, 8.0]])
     assert attack(first, byzantine)[3].tolist() == [1.0, 0.0]  # nothing is learned yet: worker 0
     second = torch.tensor([[5.0, 0.0], [1.0, 1.0], [0.0, 2.0], [8.0, 8.0]])

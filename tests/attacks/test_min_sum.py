@@ -27,8 +27,12 @@ def by_search(honest: Tensor, kind: str) -> Tensor:
 
 
 def test_golden() -> None:
-    # honest 0, 1 and 8: mean 3, the sums of squares are 65, 50 and 113; 3 (x - 3)^2 + 38 = 113 at x = 3 - 5
-    own, byzantine = torch.tensor([[0.0], [99.0], [1.0], [8.0]]), torch.tensor([False, True, False, False])
+    # honest 0, 1 and 8: mean 3, the sums of squares are 65, 50 and 113; 3 (x - 3)^2 + 38 = 113 at x
+    # = 3 - 5
+    own, byzantine = (
+        torch.tensor([[0.0], [99.0], [1.0], [8.0]]),
+        torch.tensor([False, True, False, False]),
+    )
     for kind in KINDS:
         sent = make_attack(f"min-sum:perturbation={kind}", workers=4)(own, byzantine)
         torch.testing.assert_close(sent[1], torch.tensor([-2.0]))
@@ -37,7 +41,9 @@ def test_golden() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("m", "f"), [(9, 4), (9, 0), (9, 1), (9, 7), (4, 2)])
 def test_is_the_search(kind: str, m: int, f: int) -> None:
-    own = torch.randn(m, 7, generator=torch.Generator().manual_seed(m + f), dtype=torch.float64) + 0.3
+    own = (
+        torch.randn(m, 7, generator=torch.Generator().manual_seed(m + f), dtype=torch.float64) + 0.3
+    )
     sent = make_attack(f"min-sum:perturbation={kind}", workers=m)(own, torch.arange(m) < f)
     expected = own.clone()
     expected[:f] = by_search(own[f:], kind)
@@ -49,7 +55,9 @@ def test_the_only_honest_worker_is_copied_and_all_byzantine_count_as_honest(kind
     own = torch.tensor([[1.0, 2.0], [5.0, -1.0], [9.0, 4.0]], dtype=torch.float64)
     attack = make_attack(f"min-sum:perturbation={kind}", workers=3)
     assert attack(own, torch.tensor([True, False, True])).tolist() == [[5.0, -1.0]] * 3
-    torch.testing.assert_close(attack(own, torch.ones(3, dtype=torch.bool)), by_search(own, kind).expand(3, 2))
+    torch.testing.assert_close(
+        attack(own, torch.ones(3, dtype=torch.bool)), by_search(own, kind).expand(3, 2)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,6 @@
-"""Inner-product manipulation against the defence in use; runs with it are in ``tests/simulation/test_defence.py``."""
+"""Inner-product manipulation against the defence in use; runs with it are in
+``tests/simulation/test_defence.py``.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,12 @@ GOLDEN: list[tuple[str, Callable[[Tensor], Tensor], float]] = [
     ("evals=3,delta=1,start=2", mean, -10),  # 2, 3 and 5
     # the median of 1, 3 and -2 epsilon is 1 for every epsilon: nothing is better than the start
     ("evals=20,delta=1", median, 0),
-    # epsilon may be 5 at most: of 0, 1, 3 and 7 the last is too much; 4 x 0.8 = 3.2, then 2.56, 2.048 and 1.6384 beyond 3, of
-    # which the last is the first under 5 that is tried
+    # epsilon may be 5 at most: of 0, 1, 3 and 7 the last is too much; 4 x 0.8 = 3.2, then 2.56,
+    # 2.048 and 1.6384 beyond 3, of which the last is the first under 5 that is tried
     ("evals=7,delta=1", in_reach, -6),
     ("evals=8,delta=1", in_reach, -2 * 4.6384),
-    # 1.6384 x 0.8 = 1.31072 and so on are beyond 4.6384 and too much, until 1.6384 x 0.8^7 = 0.343597 is not
+    # 1.6384 x 0.8 = 1.31072 and so on are beyond 4.6384 and too much, until 1.6384 x 0.8^7 =
+    # 0.343597 is not
     ("evals=14,delta=1", in_reach, -2 * 4.6384),
     ("evals=15,delta=1", in_reach, -2 * (4.6384 + 1.6384 * 0.8**7)),
     # half of the steps: 0, 1, 3, 7, then 3 + 4 x 0.51 = 5.04, and 3 + 4 x 0.51^2 = 4.0404
@@ -56,7 +59,9 @@ def test_golden(parameters: str, defence: Callable[[Tensor], Tensor], sent: floa
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5])
 def test_none_to_all(count: int) -> None:
-    """If all are Byzantine, the mean of their own vectors is the honest mean, and also the mean to move away from."""
+    """If all are Byzantine, the mean of their own vectors is the honest mean, and also the mean to
+    move away from.
+    """
     own = torch.randn(5, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     byzantine = torch.arange(5) < count
     sent = make_attack("optimal-ipm:evals=3,delta=2", workers=5)(own, byzantine, mean)

@@ -30,9 +30,17 @@ def test_no_permutation_of_the_median_message_has_a_smaller_inner_product(honest
 @pytest.mark.thorough
 def test_signguard_accepts_it_and_does_not_learn() -> None:
     fields = {
-        "method": "sgd", "aggregator": "signguard", "workers": 13, "byzantine": 5, "budget": 300, "learning_rate": 0.1,
+        "method": "sgd",
+        "aggregator": "signguard",
+        "workers": 13,
+        "byzantine": 5,
+        "budget": 300,
+        "learning_rate": 0.1,
         "switching": "static",
-    }  # fmt: skip
+    }
     clean, struck = (quadratic(attack=attack, **fields) for attack in ("none", "rearranged"))
-    ends = [np.mean([gap for gap in outcome.gaps[-50:] if gap is not None]) for outcome in (clean, struck)]
+    ends = [
+        np.mean([gap for gap in outcome.gaps[-50:] if gap is not None])
+        for outcome in (clean, struck)
+    ]
     assert ends[1] > 5 * ends[0]

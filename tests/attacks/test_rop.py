@@ -12,10 +12,12 @@ from tests.simulation.reference import quadratic
 
 
 def test_golden() -> None:
-    """The honest mean is (2, 0): in the first round r = (1, 0), o = (0, 1), and the message is 0 - z o, at 270 degrees.
+    """The honest mean is (2, 0): in the first round r = (1, 0), o = (0, 1), and the message is 0 -
+    z o, at 270 degrees.
 
-    After an update of (0, 4): lambda = 1/2 gives r along (1, 2), o along (1, 1) - 3/5 (1, 2) = (2/5, -1/5), and pi = 3/4 the
-    place 3/4 (0, 4) + 1/4 (2, 0) = (1/2, 3). With z = sqrt 5, the message is (1/2, 3) - (2, -1).
+    After an update of (0, 4): lambda = 1/2 gives r along (1, 2), o along (1, 1) - 3/5 (1, 2) =
+    (2/5, -1/5), and pi = 3/4 the place 3/4 (0, 4) + 1/4 (2, 0) = (1/2, 3). With z = sqrt 5, the
+    message is (1/2, 3) - (2, -1).
     """
     attack = make_attack(f"rop:z={5**0.5},weight=0.5,place=0.75", workers=3)
     own = torch.tensor([[1.0, 1.0], [3.0, -1.0], [9.0, 9.0]], dtype=torch.float64)
@@ -24,7 +26,9 @@ def test_golden() -> None:
     torch.testing.assert_close(first[2], torch.tensor([0.5, -(5**0.5)], dtype=torch.float64))
     assert torch.equal(first[:2], own[:2])
     attack.follow(torch.tensor([0.0, 4.0], dtype=torch.float64))
-    torch.testing.assert_close(attack(own, byzantine)[2], torch.tensor([-1.5, 4.0], dtype=torch.float64))
+    torch.testing.assert_close(
+        attack(own, byzantine)[2], torch.tensor([-1.5, 4.0], dtype=torch.float64)
+    )
 
 
 @pytest.mark.parametrize("angle", [90, 180, 270, 30])
@@ -54,9 +58,18 @@ def test_a_heading_along_all_coordinates_has_no_orthogonal_part() -> None:
 @pytest.mark.thorough
 def test_in_a_run_it_harms_centred_clipping_more_than_no_attack_does() -> None:
     fields = {
-        "method": "momentum", "workers": 9, "byzantine": 4, "budget": 400, "learning_rate": 0.1, "switching": "static",
-        "aggregator": "centered-clipping:tau=0.5", "attack_entry": "message",
-    }  # fmt: skip
+        "method": "momentum",
+        "workers": 9,
+        "byzantine": 4,
+        "budget": 400,
+        "learning_rate": 0.1,
+        "switching": "static",
+        "aggregator": "centered-clipping:tau=0.5",
+        "attack_entry": "message",
+    }
     clean, struck = (quadratic(attack=attack, **fields) for attack in ("none", "rop:z=2"))
-    ends = [np.mean([gap for gap in outcome.gaps[-50:] if gap is not None]) for outcome in (clean, struck)]
+    ends = [
+        np.mean([gap for gap in outcome.gaps[-50:] if gap is not None])
+        for outcome in (clean, struck)
+    ]
     assert ends[1] > 5 * ends[0]

@@ -42,8 +42,12 @@ def test_golden_each_worker_negates_its_own_gradient() -> None:
         ("sf:negates=gradient", "gradient", [[-4, 2, 1], [2, -1, 1.5], [1, -0.5, 0.75]]),
     ],
 )
-def test_golden_what_momentum_sends_and_remembers(text: str, entry: str, sent: list[list[float]]) -> None:
-    """beta = 1/2, gradients 8, 4, 2 in two rounds, 0 in the third; Byzantine are the first worker, the second, nobody."""
+def test_golden_what_momentum_sends_and_remembers(
+    text: str, entry: str, sent: list[list[float]]
+) -> None:
+    """beta = 1/2, gradients 8, 4, 2 in two rounds, 0 in the third; Byzantine are the first worker,
+    the second, nobody.
+    """
     method = REGISTRIES["methods"].parse("momentum:beta=0.5").build(MethodSetting(3, 3))
     attack = make_attack(text, workers=3)._attack
     rule = REGISTRIES["aggregators"].parse("mean").build(AggregatorSetting(3, 0))
@@ -66,18 +70,46 @@ def test_the_entry_does_not_matter_to_a_method_without_memory(method: str) -> No
     """Bit for bit, as a stored run of one is then a run of the other."""
     ends = []
     for attack, entry in (("sf", "gradient"), ("sf", "state"), ("sf:negates=gradient", "state")):
-        fields = {"task": "digits", "model": "mlp", "method": method, "aggregator": "cwtm", "switching": "periodic:K=2"}
-        sizes = {"workers": 5, "byzantine": 2, "budget": 60, "eval_every": 20, "learning_rate": 0.05}
-        events = simulate(RunSpec.from_mapping(fields | sizes | {"attack": attack, "attack_entry": entry}))
+        fields = {
+            "task": "digits",
+            "model": "mlp",
+            "method": method,
+            "aggregator": "cwtm",
+            "switching": "periodic:K=2",
+        }
+        sizes = {
+            "workers": 5,
+            "byzantine": 2,
+            "budget": 60,
+            "eval_every": 20,
+            "learning_rate": 0.05,
+        }
+        events = simulate(
+            RunSpec.from_mapping(fields | sizes | {"attack": attack, "attack_entry": entry})
+        )
         ends.append([event for event in events if isinstance(event, Evaluated | RoundsDone)])
     assert ends[0] == ends[1] == ends[2]
     assert len(ends[0]) > 4
 
 
 def test_within_a_round_the_last_identity_decides_what_is_sent() -> None:
-    """A message is replaced as a whole, or not at all, with clock=computation and attack_entry=state."""
-    fields = {"task": "quadratic", "method": "dynabro:jmax=2", "aggregator": "mean", "attack": "sf:negates=gradient"}
-    sizes = {"workers": 3, "byzantine": 1, "budget": 40, "attack_entry": "state", "clock": "computation", "eval_every": 20}
+    """A message is replaced as a whole, or not at all, with clock=computation and
+    attack_entry=state.
+    """
+    fields = {
+        "task": "quadratic",
+        "method": "dynabro:jmax=2",
+        "aggregator": "mean",
+        "attack": "sf:negates=gradient",
+    }
+    sizes = {
+        "workers": 3,
+        "byzantine": 1,
+        "budget": 40,
+        "attack_entry": "state",
+        "clock": "computation",
+        "eval_every": 20,
+    }
     events = list(simulate(RunSpec.from_mapping(fields | sizes | {"switching": "periodic:K=1"})))
     assert sum(len(event.rounds) for event in events if isinstance(event, RoundsDone)) > 10
 

@@ -21,12 +21,16 @@ from dynabro_cli.machine import native
 
 pytestmark = pytest.mark.thorough
 
-WITHOUT_BYZFL = "byzfl, which this benchmark compares with, is not installed. Try: pip install '.[bench]'"
+WITHOUT_BYZFL = (
+    "byzfl, which this benchmark compares with, is not installed. Try: pip install '.[bench]'"
+)
 
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Calls ``python -m benchmarks`` with arguments; returns its exit code, standard output and standard error."""
+    """Calls ``python -m benchmarks`` with arguments; returns its exit code, standard output and
+    standard error.
+    """
 
     def run(*arguments: str) -> tuple[Any, str, str]:
         monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
@@ -40,7 +44,11 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 def rows(text: str) -> list[dict[str, str]]:
     """The rows of the first table in ``text``, by column."""
-    lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("|")]
+    lines = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
     return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
 
 
@@ -61,19 +69,42 @@ def test_run_tells_the_shares_of_the_recorder_and_of_evaluations(call: Any) -> N
 
 
 def test_profile_tells_the_share_of_each_part(call: Any) -> None:
-    code, out, _ = call("profile", "--task", "digits", "--rounds", "5", "--compile", "off", "--threads", "1")
+    code, out, _ = call(
+        "profile", "--task", "digits", "--rounds", "5", "--compile", "off", "--threads", "1"
+    )
     assert code == 0
     (row,) = rows(out)
     assert number(row["ms a round"]) > 0
-    shares = {name: float(cell.removesuffix("%")) for name, cell in row.items() if cell.endswith("%")}
-    assert {"gradients", "server", "batches", "recorder", "evaluations", "the rest"} <= shares.keys()
+    shares = {
+        name: float(cell.removesuffix("%")) for name, cell in row.items() if cell.endswith("%")
+    }
+    assert {
+        "gradients",
+        "server",
+        "batches",
+        "recorder",
+        "evaluations",
+        "the rest",
+    } <= shares.keys()
     assert sum(shares.values()) == pytest.approx(100, abs=0.5)
     assert all(shares[name] > 0 for name in ("gradients", "server", "batches", "recorder"))
 
 
 def test_floor_counts_the_forward_pass(call: Any) -> None:
     code, out, _ = call(
-        *("floor", "--model", "cnn-digits", "--workers", "3", "--batch-size", "2", "--size", "32", "--repeats", "1")
+        *(
+            "floor",
+            "--model",
+            "cnn-digits",
+            "--workers",
+            "3",
+            "--batch-size",
+            "2",
+            "--size",
+            "32",
+            "--repeats",
+            "1",
+        )
     )
     assert code == 0
     (row,) = rows(out)
@@ -83,7 +114,18 @@ def test_floor_counts_the_forward_pass(call: Any) -> None:
 
 
 def test_floor_has_vmap_beside_it_if_it_can_be_mapped(call: Any) -> None:
-    sizes = ("--workers", "2", "--batch-size", "2", "--size", "32", "--repeats", "1", "--threads", "1")
+    sizes = (
+        "--workers",
+        "2",
+        "--batch-size",
+        "2",
+        "--size",
+        "32",
+        "--repeats",
+        "1",
+        "--threads",
+        "1",
+    )
     code, out, _ = call("floor", "--model", "gpt", "--model", "cnn-cifar", *sizes)
     assert code == 0
     found = {row["gradients"].partition(",")[0]: row for row in rows(out)}
@@ -97,22 +139,34 @@ def test_vmap_of_the_benchmark_has_our_gradients() -> None:
     model = REGISTRIES["models"].parse("gpt:width=8,layers=1,heads=2").build(case.shape)
     labels, engine = torch.arange(6).view(2, 3), WorkerGradients(model, 2)
     engine(floor.noise(case), labels, 1, [])
-    mapped = torch.cat([one.flatten(1) for one in floor.by_vmap(model, floor.noise(case), labels)().values()], 1)
+    mapped = torch.cat(
+        [one.flatten(1) for one in floor.by_vmap(model, floor.noise(case), labels)().values()], 1
+    )
     torch.testing.assert_close(mapped, engine.matrix)
 
 
 def test_layers_has_a_row_for_each_convolution(call: Any) -> None:
-    code, out, _ = call("layers", "--model", "cnn-digits", "--batch-size", "2", "--repeats", "1", "--threads", "1")
+    code, out, _ = call(
+        "layers", "--model", "cnn-digits", "--batch-size", "2", "--repeats", "1", "--threads", "1"
+    )
     assert code == 0
     first, second = rows(out)
-    assert (first["convolution"], second["convolution"]) == ("(16, 1, 3, 3) on 8 x 8", "(32, 16, 3, 3) on 4 x 4")
+    assert (first["convolution"], second["convolution"]) == (
+        "(16, 1, 3, 3) on 8 x 8",
+        "(32, 16, 3, 3) on 4 x 4",
+    )
     # 2 operations for each of 8 x 8 x 16 outputs of 9 taps, of six images
     assert number(first["GFLOP"]) == pytest.approx(2 * 6 * 8 * 8 * 16 * 9 / 1e9, rel=0.01)
-    assert all(number(first[part]) > 0 for part in ("forward, GFLOP/s", "input gradient", "weight gradients"))
+    assert all(
+        number(first[part]) > 0
+        for part in ("forward, GFLOP/s", "input gradient", "weight gradients")
+    )
 
 
 def test_layers_times_batch_norms_by_torch_and_compiled(call: Any) -> None:
-    code, out, _ = call("layers", "--model", "cnn-cifar", "--workers", "1", "--batch-size", "1", "--repeats", "1")
+    code, out, _ = call(
+        "layers", "--model", "cnn-cifar", "--workers", "1", "--batch-size", "1", "--repeats", "1"
+    )
     assert code == 0
     norms = [row for row in out.splitlines() if "channels, " in row]
     assert [row.split("|")[1].strip() for row in norms] == [
@@ -124,10 +178,22 @@ def test_layers_times_batch_norms_by_torch_and_compiled(call: Any) -> None:
 
 
 def test_precision_tells_the_times_and_the_error_of_bf16(call: Any) -> None:
-    code, out, _ = call("precision", "--model", "cnn-digits", "--workers", "2", "--batch-size", "2", "--repeats", "1")
+    code, out, _ = call(
+        "precision",
+        "--model",
+        "cnn-digits",
+        "--workers",
+        "2",
+        "--batch-size",
+        "2",
+        "--repeats",
+        "1",
+    )
     assert code == 0
     (row,) = rows(out)
-    assert number(row["fp32 over bf16"]) == pytest.approx(number(row["fp32, ms"]) / number(row["bf16, ms"]), rel=0.01)
+    assert number(row["fp32 over bf16"]) == pytest.approx(
+        number(row["fp32, ms"]) / number(row["bf16, ms"]), rel=0.01
+    )
     assert 1e-4 < number(row["largest error of a worker's gradient"]) < 0.1
 
 
@@ -140,7 +206,19 @@ def test_floor_refuses_an_unknown_model(call: Any) -> None:
 @pytest.mark.slow
 def test_memory_reports_a_process_each(call: Any) -> None:
     code, out, _ = call(
-        *("memory", "--task", "digits", "--budget", "3", "--level", "1", "--workers", "3", "--batch-size", "2"),
+        *(
+            "memory",
+            "--task",
+            "digits",
+            "--budget",
+            "3",
+            "--level",
+            "1",
+            "--workers",
+            "3",
+            "--batch-size",
+            "2",
+        ),
         *("--compile", "off", "--threads", "1", "--data-dir", "nowhere"),
     )
     assert code == 0
@@ -156,7 +234,17 @@ def test_memory_without_data_says_so() -> None:
 
 
 def test_scaling_leaves_out_what_does_not_fit(call: Any) -> None:
-    code, out, _ = call("scaling", "--workers", "10000", "--dimension", "1000000000", "--batch-size", "2", "--rounds", "1")
+    code, out, _ = call(
+        "scaling",
+        "--workers",
+        "10000",
+        "--dimension",
+        "1000000000",
+        "--batch-size",
+        "2",
+        "--rounds",
+        "1",
+    )
     assert code == 0
     (row,) = rows(out)
     assert row["ms"] == "-"
@@ -185,8 +273,19 @@ def test_aggregators_without_peers_measure_every_rule_of_ours() -> None:
 
 def test_every_rule_is_in_the_list() -> None:
     names = aggregators.all_rules()
-    assert {"nnm", "bucketing", "mean", "nnm+mean", "mfm", "nnm+krum", "bulyan", "centered-clipping"} <= set(names)
-    bench = aggregators.Bench(aggregators.messages(17, 10, 8, "cpu"), 8, 1, byzfl=False, byzpy=False, compiled=False)
+    assert {
+        "nnm",
+        "bucketing",
+        "mean",
+        "nnm+mean",
+        "mfm",
+        "nnm+krum",
+        "bulyan",
+        "centered-clipping",
+    } <= set(names)
+    bench = aggregators.Bench(
+        aggregators.messages(17, 10, 8, "cpu"), 8, 1, byzfl=False, byzpy=False, compiled=False
+    )
     for name in names:
         (row,) = aggregators.rows_of(name, bench)
         assert isinstance(row[2], float), row
@@ -203,26 +302,42 @@ def test_counts_are_those_of_the_registries_and_of_the_peers_classes(call: Any) 
 
 
 def test_a_rule_that_is_not_legal_here_says_so() -> None:
-    bench = aggregators.Bench(aggregators.messages(4, 10, 2, "cpu"), 2, 1, byzfl=False, byzpy=False, compiled=False)
+    bench = aggregators.Bench(
+        aggregators.messages(4, 10, 2, "cpu"), 2, 1, byzfl=False, byzpy=False, compiled=False
+    )
     (row,) = aggregators.rows_of("cwtm", bench)
     assert "f=2 is not legal with 4 workers" in str(row[-1])
 
 
 def test_a_rule_of_a_peer_that_fails_is_told_by_the_name_of_its_error() -> None:
-    bench = aggregators.Bench(aggregators.messages(3, 10, 1, "cpu"), 1, 1, byzfl=False, byzpy=False, compiled=False)
+    bench = aggregators.Bench(
+        aggregators.messages(3, 10, 1, "cpu"), 1, 1, byzfl=False, byzpy=False, compiled=False
+    )
 
     def broken(matrix: Any) -> Any:
         raise RuntimeError("too large")
 
-    row = dict(zip(aggregators.HEADER, aggregators._row("mean", 1, bench, lambda x: x.mean(0), broken, None, max), strict=True))
+    row = dict(
+        zip(
+            aggregators.HEADER,
+            aggregators._row("mean", 1, bench, lambda x: x.mean(0), broken, None, max),
+            strict=True,
+        )
+    )
     assert row["ByzFL, ms"] is None
     assert row["ByzFL differs"] == "RuntimeError"
 
 
 @pytest.mark.parametrize("command", ["iteration", "aggregators"])
-def test_what_needs_byzfl_says_what_to_type(command: str, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_needs_byzfl_says_what_to_type(
+    command: str, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "byzfl" else find(name, *rest))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "byzfl" else find(name, *rest),
+    )
     code, out, err = call(command)
     assert (code, out, err) == (2, "", f"benchmarks: {WITHOUT_BYZFL}\n")
 
@@ -231,7 +346,16 @@ def test_the_cases_of_iteration_resolve() -> None:
     from dynabro_cli.experiment.resolve import resolve
 
     cases = iteration.cases()
-    assert list(cases) == ["cwtm", "nnm+cwtm", "gm", "nnm+gm", "cwmed", "nnm+cwmed", "paper", "small"]
+    assert list(cases) == [
+        "cwtm",
+        "nnm+cwtm",
+        "gm",
+        "nnm+gm",
+        "cwmed",
+        "nnm+cwmed",
+        "paper",
+        "small",
+    ]
     for case in cases.values():
         run = resolve(case.spec)
         assert run.spec.byzantine == case.settings.byzantine
@@ -240,9 +364,17 @@ def test_the_cases_of_iteration_resolve() -> None:
 
 def test_our_side_takes_its_turns_in_processes() -> None:
     spec = RunSpec(
-        task="digits", model="logistic", method="momentum:beta=0.9", attack="ipm", switching="static", workers=3, byzantine=1,
-        batch_size=2, budget=ours.FOREVER, eval_every=ours.FOREVER,
-    )  # fmt: skip
+        task="digits",
+        model="logistic",
+        method="momentum:beta=0.9",
+        attack="ipm",
+        switching="static",
+        workers=3,
+        byzantine=1,
+        batch_size=2,
+        budget=ours.FOREVER,
+        eval_every=ours.FOREVER,
+    )
     arguments = {"spec": spec, "data_dir": None, "device": "cpu", "threads": 1, "compile": "off"}
     with workers({"ours": (ours.rounds, arguments)}, 1, count=2) as groups:
         turns = take_turns(groups, 2)["ours"]
@@ -260,7 +392,12 @@ def test_our_side_takes_its_turns_in_processes() -> None:
 def test_an_error_in_a_process_is_raised_here() -> None:
     from dynabro_cli.errors import SpecError
 
-    arguments = {"spec": RunSpec(task="digits", workers=-1), "data_dir": None, "device": "cpu", "threads": 1}
+    arguments = {
+        "spec": RunSpec(task="digits", workers=-1),
+        "data_dir": None,
+        "device": "cpu",
+        "threads": 1,
+    }
     with pytest.raises(SpecError, match="workers"), workers({"ours": (ours.rounds, arguments)}, 1):
         pass
 
@@ -274,7 +411,19 @@ def test_start_times_commands_beside_their_imports(call: Any) -> None:
     names = [row["dynabro"] for row in table[::2]]
     assert names[0] == 'python -c "import typer, rich, sqlalchemy"'
     assert [name.split()[0] for name in names[1:]] == [
-        *("--help", "run", "list", "show", "show", "runs", "status", "query", "logs", "sweep", "export")
+        *(
+            "--help",
+            "run",
+            "list",
+            "show",
+            "show",
+            "runs",
+            "status",
+            "query",
+            "logs",
+            "sweep",
+            "export",
+        )
     ]
     for row in table:
         assert 0 < number(row["CPU, min, s"]) <= number(row["median"]) <= number(row["max"])
@@ -304,7 +453,11 @@ def test_kernels_save_launches_and_bytes_and_later_rounds_send_nothing(call: Any
     code, out, _ = call("launches", "--rule", "cwtm", "--method", "sgd")
     assert code == 0
     table = rows(out)
-    assert [row["round"] for row in table[::2]] == ["mnist, fp32, cwtm", "cifar10, fp32, cwtm", "cifar10, bf16, cwtm"]
+    assert [row["round"] for row in table[::2]] == [
+        "mnist, fp32, cwtm",
+        "cifar10, fp32, cwtm",
+        "cifar10, bf16, cwtm",
+    ]
     for row in table:
         parts = [number(row[phase]) for phase in ("batches", "gradients", "server", "rest")]
         assert sum(parts) == number(row["all"])
@@ -312,7 +465,8 @@ def test_kernels_save_launches_and_bytes_and_later_rounds_send_nothing(call: Any
         assert number(row["sent by the host"]) == 0
     for off, on in zip(table[::2], table[1::2], strict=True):
         assert (off["kernels"], on["kernels"]) == ("off", "on")
-        assert number(on["server"]) < number(off["server"]) / 4  # a sorting network has hundreds of comparators
+        # a sorting network has hundreds of comparators
+        assert number(on["server"]) < number(off["server"]) / 4
         assert 0 < number(on["server, GB"]) < number(off["server, GB"]) / 2
     for off, on in zip(table[2::2], table[3::2], strict=True):
         assert 0 < number(on["gradients, GB"]) < number(off["gradients, GB"]) / 2

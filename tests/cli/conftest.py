@@ -1,4 +1,6 @@
-"""The command line as its users meet it: arguments in; standard output, standard error and an exit code out."""
+"""The command line as its users meet it: arguments in; standard output, standard error and an exit
+code out.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from tests.real_runs import fill
 # what would name another database, or have colours printed where there is no terminal
 SETTINGS = [
     *("DYNABRO_DB", "DYNABRO_DATA"),
-    *("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"),
+    *(
+        "FORCE_COLOR",
+        "NO_COLOR",
+        "PY_COLORS",
+        "GITHUB_ACTIONS",
+        "TTY_COMPATIBLE",
+        "TTY_INTERACTIVE",
+    ),
 ]
 
 
@@ -30,7 +39,9 @@ class Outcome:
 
     @property
     def problems(self) -> list[str]:
-        """The lines on standard error without the program's name, which all must have but the description of a run."""
+        """The lines on standard error without the program's name, which all must have but the
+        description of a run.
+        """
         lines = [line for line in self.err.splitlines() if "; to be stored in " not in line]
         assert all(line.startswith("dynabro: ") for line in lines), self.err
         return [line.removeprefix("dynabro: ") for line in lines]
@@ -53,8 +64,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def dynabro(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Dynabro:
-    """Calls the entry point with arguments, in ``folder``; ``run`` computes in this process, unless ``--jobs`` is given."""
+def dynabro(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Dynabro:
+    """Calls the entry point with arguments, in ``folder``; ``run`` computes in this process, unless
+    ``--jobs`` is given.
+    """
 
     def call(*arguments: str) -> Outcome:
         here = ("--jobs", "0") if arguments[:1] == ("run",) and "--jobs" not in arguments else ()
@@ -73,7 +88,8 @@ def real_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Real runs, to be copied."""
     path = tmp_path_factory.mktemp("real") / "results.db"
     fill(path)
-    assert [item.name for item in path.parent.iterdir()] == ["results.db"]  # no log beside it: a copy is complete
+    # no log beside it: a copy is complete
+    assert [item.name for item in path.parent.iterdir()] == ["results.db"]
     return path
 
 

@@ -45,23 +45,52 @@ def words_of_example(text: str) -> list[str]:
 
 
 def test_every_command_is_known() -> None:
-    assert {command[0] for command in COMMANDS} >= {"run", "sweep", "list", "show", "runs", "query", "export", "db"}
+    assert {command[0] for command in COMMANDS} >= {
+        "run",
+        "sweep",
+        "list",
+        "show",
+        "runs",
+        "query",
+        "export",
+        "db",
+    }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_option_for_one_value_is_refused_if_it_is_given_twice(command: tuple[str, ...], dynabro: Dynabro) -> None:
+def test_an_option_for_one_value_is_refused_if_it_is_given_twice(
+    command: tuple[str, ...], dynabro: Dynabro
+) -> None:
     found = program()
     for word in command:
         found = found.commands[word]
-    single = [part for part in found.params if part.param_type_name == "option" and not part.multiple and not part.is_flag]
+    single = [
+        part
+        for part in found.params
+        if part.param_type_name == "option" and not part.multiple and not part.is_flag
+    ]
     for option in single[:1] + single[-1:]:
         outcome = dynabro(*command, option.opts[0], "1", f"{option.opts[-1]}=2")
         assert (outcome.code, outcome.out) == (2, "")
-        assert outcome.problems[0].startswith(f"{option.opts[0]}: it is given twice, and takes one value. Try: one of them")
+        assert outcome.problems[0].startswith(
+            f"{option.opts[0]}: it is given twice, and takes one value. Try: one of them"
+        )
 
 
-def test_a_field_that_is_given_twice_to_run_comes_with_a_sweep_that_can_be_typed(dynabro: Dynabro, folder: Path) -> None:
-    given = ["--task", "quadratic", "--budget=40", "--pre", "nnm", "--pre=clipping:c=2", "--attack", "sf", "--attack=alie"]
+def test_a_field_that_is_given_twice_to_run_comes_with_a_sweep_that_can_be_typed(
+    dynabro: Dynabro, folder: Path
+) -> None:
+    given = [
+        "--task",
+        "quadratic",
+        "--budget=40",
+        "--pre",
+        "nnm",
+        "--pre=clipping:c=2",
+        "--attack",
+        "sf",
+        "--attack=alie",
+    ]
     (line,) = dynabro("run", *given, "--learning-rate", "0.1").problems
     text, _, command = line.partition(" | ")
     assert text.endswith("Try: one of them, or for all of them: echo 'name: attack'")
@@ -70,7 +99,10 @@ def test_a_field_that_is_given_twice_to_run_comes_with_a_sweep_that_can_be_typed
     assert words[:3] == ["dynabro", "sweep", "-"]
     assert words[3::2] == ["--set"] * len(words[4::2])
     runs = plan(load_sweep("typed.yaml", words[4::2])).runs
-    found = [(run.spec.task, run.spec.attack, run.spec.pre_aggregators, run.spec.learning_rate) for run in runs]
+    found = [
+        (run.spec.task, run.spec.attack, run.spec.pre_aggregators, run.spec.learning_rate)
+        for run in runs
+    ]
     assert found == [("quadratic", attack, "nnm+clipping:c=2", 0.1) for attack in ("sf", "alie")]
 
 
@@ -99,14 +131,20 @@ SMALLER = {("verify", "tau"): {"500": "40"}}
 """Values in place of an example's, to shorten it."""
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command not in OTHERWISE], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [command for command in COMMANDS if command not in OTHERWISE], ids=" ".join
+)
 def test_the_example_works(command: tuple[str, ...], dynabro: Dynabro, results: Path) -> None:
-    outcome = dynabro(*(SMALLER.get(command, {}).get(word, word) for word in example(dynabro, command)))
+    outcome = dynabro(
+        *(SMALLER.get(command, {}).get(word, word) for word in example(dynabro, command))
+    )
     assert outcome.code == 0, outcome.err
     assert outcome.out or outcome.err.endswith(".csv\n")
 
 
-def test_the_example_of_run_is_a_run(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_run_is_a_run(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started: list[Run] = []
 
     def make_all(runs: list[Run], *_: object, **__: object) -> list[Outcome]:
@@ -154,7 +192,9 @@ def test_help_shows_every_word_and_every_default_and_ends_in_an_example_that_par
     for parameter in known.params:
         # a parameter without a line here is hidden
         (line,) = [line for line in text.splitlines() if (parameter.help or "--help") in line]
-        if isinstance(parameter.default, str | int | float | Path) and not isinstance(parameter.default, bool):
+        if isinstance(parameter.default, str | int | float | Path) and not isinstance(
+            parameter.default, bool
+        ):
             assert f"[default: {parameter.default}]" in line, parameter.name
         assert "\\" not in line
     if command in COMMANDS:
@@ -216,7 +256,9 @@ def test_version(dynabro: Dynabro) -> None:
         (("list", "--csv"), "--csv"),
     ],
 )
-def test_a_wrong_command_is_one_line(arguments: tuple[str, ...], problem: str, dynabro: Dynabro) -> None:
+def test_a_wrong_command_is_one_line(
+    arguments: tuple[str, ...], problem: str, dynabro: Dynabro
+) -> None:
     outcome = dynabro(*arguments)
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.problems
@@ -227,12 +269,25 @@ def test_a_wrong_command_is_one_line(arguments: tuple[str, ...], problem: str, d
 # --- settings
 
 
-@pytest.mark.parametrize("command", ["runs", "list sweeps", "run --budget 20", "db check", "sweep demo", "show 1", "plot all"])
 @pytest.mark.parametrize(
-    ("name", "text"), [("DYNABRO_LEASE_SECONDS", "1e300"), ("DYNABRO_BUSY_SECONDS", "0"), ("DYNABRO_FAILPOINT", "nowhere=KILL")]
+    "command",
+    ["runs", "list sweeps", "run --budget 20", "db check", "sweep demo", "show 1", "plot all"],
+)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("DYNABRO_LEASE_SECONDS", "1e300"),
+        ("DYNABRO_BUSY_SECONDS", "0"),
+        ("DYNABRO_FAILPOINT", "nowhere=KILL"),
+    ],
 )
 def test_every_command_checks_the_environment_at_its_start(
-    name: str, text: str, command: str, dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    text: str,
+    command: str,
+    dynabro: Dynabro,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(name, text)
     outcome = dynabro(*command.split())
@@ -249,7 +304,10 @@ def test_a_misspelt_setting_is_told_and_changes_nothing(
     outcome = dynabro("runs")
     assert outcome.code == 0
     (line,) = outcome.problems
-    assert line.startswith("warning: 'DYNABRO_DBS' in the environment is not a setting (did you mean 'DYNABRO_DB'?); legal: ")
+    assert line.startswith(
+        "warning: 'DYNABRO_DBS' in the environment is not a setting (did you mean "
+        "'DYNABRO_DB'?); legal: "
+    )
 
 
 # --- from outside
@@ -257,14 +315,30 @@ def test_a_misspelt_setting_is_told_and_changes_nothing(
 
 def environment(**variables: str) -> dict[str, str]:
     """Ours, without what would turn the program elsewhere, or have it write its output at once."""
-    kept = {name: value for name, value in os.environ.items() if name not in (*SETTINGS, "PYTHONUNBUFFERED")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in (*SETTINGS, "PYTHONUNBUFFERED")
+    }
     return kept | {"OMP_NUM_THREADS": "1"} | variables
 
 
-def call(*arguments: str, folder: Path, buffered: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Call the program from outside, its output ``buffered`` as it is for users, or written at once as in many containers."""
+def call(
+    *arguments: str, folder: Path, buffered: bool = True, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Call the program from outside, its output ``buffered`` as it is for users, or written at once
+    as in many containers.
+    """
     variables = environment() if buffered else environment(PYTHONUNBUFFERED="1")
-    return subprocess.run([*PROGRAM, *arguments], cwd=folder, env=variables, text=True, check=False, timeout=120, **options)
+    return subprocess.run(
+        [*PROGRAM, *arguments],
+        cwd=folder,
+        env=variables,
+        text=True,
+        check=False,
+        timeout=120,
+        **options,
+    )
 
 
 @pytest.mark.thorough
@@ -278,7 +352,10 @@ NUMBERS = {"torch", "torchvision", "scipy", "sklearn", "pandas", "matplotlib"}
 """What takes longest to import: only what computes, draws, or makes a database, may load it."""
 DATABASE = {"sqlalchemy"}
 LOADED: list[tuple[set[str], dict[str, int]]] = [
-    (NUMBERS | DATABASE | {"yaml", "numpy"}, {"--help": 0, "--version": 0, "run --help": 0, "sweep --help": 0}),
+    (
+        NUMBERS | DATABASE | {"yaml", "numpy"},
+        {"--help": 0, "--version": 0, "run --help": 0, "sweep --help": 0},
+    ),
     (
         NUMBERS | DATABASE | {"numpy"},
         {
@@ -323,8 +400,12 @@ LOADED: list[tuple[set[str], dict[str, int]]] = [
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("absent", "commands"), LOADED, ids=["help", "components", "texts", "database"])
-def test_nothing_heavy_is_loaded_in_vain(absent: set[str], commands: dict[str, int], results: Path) -> None:
+@pytest.mark.parametrize(
+    ("absent", "commands"), LOADED, ids=["help", "components", "texts", "database"]
+)
+def test_nothing_heavy_is_loaded_in_vain(
+    absent: set[str], commands: dict[str, int], results: Path
+) -> None:
     program = f"""
 import sys
 import warnings
@@ -337,10 +418,18 @@ for command in {list(commands)!r}:
         print("LOADED", end.code or 0, *{{name.partition(".")[0] for name in sys.modules}})
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=results.parent, env=environment(), capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        cwd=results.parent,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     told = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("LOADED")]
-    found = {command: (int(code), absent & set(loaded)) for command, (code, *loaded) in zip(commands, told, strict=True)}
+    found = {
+        command: (int(code), absent & set(loaded))
+        for command, (code, *loaded) in zip(commands, told, strict=True)
+    }
     assert found == {command: (code, set()) for command, code in commands.items()}
     assert {"typer", "dynabro_cli"} <= set(told[-1])
 
@@ -361,11 +450,19 @@ for _ in range(2):
 first.__version__
 assert gc.get_threshold() == usual
 """
-    subprocess.run([sys.executable, "-c", program], cwd=folder, env=environment(), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=environment(),
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 @pytest.mark.parametrize("here", [False, pytest.param(True, marks=pytest.mark.thorough)])
-def test_torch_is_loaded_by_the_process_of_a_run_or_after_the_run_is_described(here: bool, folder: Path) -> None:
+def test_torch_is_loaded_by_the_process_of_a_run_or_after_the_run_is_described(
+    here: bool, folder: Path
+) -> None:
     program = """
 import sys
 import warnings
@@ -384,7 +481,7 @@ try:
     main()
 finally:
     print("SEEN", watch.seen[0], watch.seen[-1])
-"""
+"""  # noqa: E501
     done = subprocess.run(
         [sys.executable, "-c", program.replace("JOBS", "0" if here else "1")],
         cwd=folder,
@@ -411,12 +508,24 @@ finally:
 @pytest.mark.thorough
 @pytest.mark.parametrize(("count", "buffered"), [(1, True), (1, False), (200_000, True)])
 def test_a_reader_that_leaves_is_no_error(count: int, buffered: bool, results: Path) -> None:
-    # as in `dynabro query ... | head -1`: nobody reads; of much it is told while printing, of little at the end
-    rows = f"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < {count}) SELECT x FROM c"
+    # as in `dynabro query ... | head -1`: nobody reads; of much it is told while printing, of
+    # little at the end
+    rows = (
+        f"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < {count}) "
+        "SELECT x FROM c"
+    )
     ours, theirs = os.pipe()
     os.close(ours)
     try:
-        done = call("query", rows, "--csv", folder=results.parent, buffered=buffered, stdout=theirs, stderr=subprocess.PIPE)
+        done = call(
+            "query",
+            rows,
+            "--csv",
+            folder=results.parent,
+            buffered=buffered,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+        )
     finally:
         os.close(theirs)
     assert (done.returncode, done.stderr) == (0, "")
@@ -426,9 +535,12 @@ def test_a_reader_that_leaves_is_no_error(count: int, buffered: bool, results: P
 def test_a_reader_that_leaves_does_not_hide_an_error(results: Path) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
-    rows = "SELECT 1 AS x UNION ALL SELECT abs(-9223372036854775807 - 1)"  # the second has no absolute value
+    # the second has no absolute value
+    rows = "SELECT 1 AS x UNION ALL SELECT abs(-9223372036854775807 - 1)"
     try:
-        done = call("query", rows, "--csv", folder=results.parent, stdout=theirs, stderr=subprocess.PIPE)
+        done = call(
+            "query", rows, "--csv", folder=results.parent, stdout=theirs, stderr=subprocess.PIPE
+        )
     finally:
         os.close(theirs)
     assert done.returncode == 2
@@ -454,11 +566,21 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(folder: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "buffered"),
-    [(["runs"], True), (["query", "SELECT 1", "--json"], False), (["query", "SELECT * FROM rounds, runs", "--csv"], True)],
+    [
+        (["runs"], True),
+        (["query", "SELECT 1", "--json"], False),
+        (["query", "SELECT * FROM rounds, runs", "--csv"], True),
+    ],
 )
 def test_a_full_disk_is_told_in_a_line(arguments: list[str], buffered: bool, results: Path) -> None:
     with open("/dev/full", "w") as full:
-        done = call(*arguments, folder=results.parent, buffered=buffered, stdout=full, stderr=subprocess.PIPE)
+        done = call(
+            *arguments,
+            folder=results.parent,
+            buffered=buffered,
+            stdout=full,
+            stderr=subprocess.PIPE,
+        )
     assert done.returncode == 74
     *_, line = done.stderr.splitlines()  # behind notes on what is listed, as output is buffered
     assert line.startswith("dynabro: ")
@@ -467,29 +589,45 @@ def test_a_full_disk_is_told_in_a_line(arguments: list[str], buffered: bool, res
 
 def test_ctrl_c(folder: Path) -> None:
     def default() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test run in the background may have it ignored, and passes that on
+        # a test run in the background may have it ignored, and passes that on
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     command = [*PROGRAM, "run", "--model", "logistic", "--method", "sgd", "--budget", "100000000"]
     command += ["--eval-every", "1000", "--compile", "off"]
     with subprocess.Popen(
-        command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default
+        command,
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=default,
     ) as process:
         try:
             assert process.stderr is not None
-            assert process.stderr.readline().startswith("digits, sgd, cwtm, sf, periodic:K=10, seed 0, ")
+            assert process.stderr.readline().startswith(
+                "digits, sgd, cwtm, sf, periodic:K=10, seed 0, "
+            )
             assert process.stderr.readline().startswith("0/100000000: accuracy ")  # it is at work
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=120)
         finally:
             process.kill()
     assert (process.returncode, out) == (130, "")
-    assert err.splitlines()[-1] == "dynabro: interrupted; runs stored as interrupted: 1; the same command resumes from here"
+    assert (
+        err.splitlines()[-1]
+        == "dynabro: interrupted; runs stored as interrupted: 1; the same command resumes from here"
+    )
     assert "Traceback" not in err
-    assert read(folder / "results.db", "SELECT status, final_accuracy FROM runs") == [("interrupted", None)]
+    assert read(folder / "results.db", "SELECT status, final_accuracy FROM runs") == [
+        ("interrupted", None)
+    ]
 
 
 def test_a_command_is_built_alone() -> None:
-    """Other words, such as options and mistakes, get all commands, from which help and advice are made."""
+    """Other words, such as options and mistakes, get all commands, from which help and advice are
+    made.
+    """
     everything: Any = typer.main.get_command(application())
     for name in everything.commands:
         alone: Any = typer.main.get_command(application(name))

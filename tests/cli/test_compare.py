@@ -47,12 +47,19 @@ def finals(path: Path, method: str, switching: str) -> list[float]:
 
 def test_pairs_of_equal_seeds(dynabro: Dynabro, grid: Path) -> None:
     found = rows(dynabro, ONE, OTHER)
-    assert [row["cell"]["switching"] for row in found] == [*(f"periodic:K={K}" for K in (5, 10, 20, 100)), "static"]
+    assert [row["cell"]["switching"] for row in found] == [
+        *(f"periodic:K={K}" for K in (5, 10, 20, 100)),
+        "static",
+    ]
     for row in found:
         a, b = (finals(grid, method, row["cell"]["switching"]) for method in (ONE, OTHER))
         expected = paired([x - y for x, y in zip(a, b, strict=True)])
         assert row["seeds"] == [0, 1, 2]
-        assert (row["n"], row["difference"], row["p_t"]) == (3, pytest.approx(expected.mean), pytest.approx(expected.p_t))
+        assert (row["n"], row["difference"], row["p_t"]) == (
+            3,
+            pytest.approx(expected.mean),
+            pytest.approx(expected.p_t),
+        )
         assert (row["t_low"], row["t_high"]) == pytest.approx(tuple(expected.student))
         assert row["holm_t"] == pytest.approx(min(1, 5 * row["p_t"])) or row["holm_t"] > row["p_t"]
 
@@ -60,9 +67,16 @@ def test_pairs_of_equal_seeds(dynabro: Dynabro, grid: Path) -> None:
 def test_runs_of_other_data_are_told(dynabro: Dynabro, grid: Path) -> None:
     for seed, digest in ((1, "0" * 12), (2, "1" * 12)):
         change(
-            grid, "UPDATE runs SET code_digests = ? WHERE method = ? AND seed = ?", f'{{"data/digits":"{digest}"}}', ONE, seed
+            grid,
+            "UPDATE runs SET code_digests = ? WHERE method = ? AND seed = ?",
+            f'{{"data/digits":"{digest}"}}',
+            ONE,
+            seed,
         )
-    warning = "warning: these runs were made with 2 versions of the data of digits, which no mean or comparison should mix"
+    warning = (
+        "warning: these runs were made with 2 versions of the data of digits, which no "
+        "mean or comparison should mix"
+    )
     assert warning in dynabro("compare", ONE, OTHER).err.splitlines()
     assert f"dynabro: {warning}" in dynabro("compare", "--all", "method").err.splitlines()
     assert warning not in dynabro("compare", "sgd", OTHER).err
@@ -70,7 +84,9 @@ def test_runs_of_other_data_are_told(dynabro: Dynabro, grid: Path) -> None:
 
 def test_the_other_way_round(dynabro: Dynabro, grid: Path) -> None:
     one, other = rows(dynabro, ONE, OTHER), rows(dynabro, OTHER, ONE)
-    assert [row["difference"] for row in one] == pytest.approx([-row["difference"] for row in other])
+    assert [row["difference"] for row in one] == pytest.approx(
+        [-row["difference"] for row in other]
+    )
     assert [row["p_wilcoxon"] for row in one] == [row["p_wilcoxon"] for row in other]
 
 
@@ -92,7 +108,9 @@ def test_forms(dynabro: Dynabro, grid: Path) -> None:
     assert tex.startswith("\\begin{tabular}")
     assert tex.count("\\\\") == 6
     assert "95\\%" in tex
-    (header_row, *body) = csv.reader(io.StringIO(dynabro("compare", ONE, OTHER, "--format", "csv").out))
+    (header_row, *body) = csv.reader(
+        io.StringIO(dynabro("compare", ONE, OTHER, "--format", "csv").out)
+    )
     assert header_row[:3] == ["switching", "seeds", "n"]
     assert len(body) == 5
 
@@ -106,7 +124,9 @@ def test_a_seed_without_a_partner_is_left_out(dynabro: Dynabro, grid: Path) -> N
 
 def test_any_field_is_compared(dynabro: Dynabro, grid: Path) -> None:
     """Different identities are reported."""
-    outcome = dynabro("compare", "switching=periodic:K=5", "switching=static", "--where", "method = 'sgd'")
+    outcome = dynabro(
+        "compare", "switching=periodic:K=5", "switching=static", "--where", "method = 'sgd'"
+    )
     assert outcome.code == 0
     assert "do not have the same Byzantine workers" in outcome.err
     assert "do not have the same" not in dynabro("compare", ONE, OTHER).err
@@ -122,7 +142,9 @@ def test_what_else_differs_is_named(dynabro: Dynabro, grid: Path) -> None:
 
 
 def test_methods_at_rates_of_their_own(dynabro: Dynabro, grid: Path) -> None:
-    """They are compared if nothing else differs, and a line has the rates; with two rates a side must choose."""
+    """They are compared if nothing else differs, and a line has the rates; with two rates a side
+    must choose.
+    """
     before = rows(dynabro, "sgd", ONE)
     change(grid, "UPDATE runs SET learning_rate = 0.5 WHERE method = 'sgd'")
     outcome = dynabro("compare", "sgd", ONE)
@@ -134,7 +156,9 @@ def test_methods_at_rates_of_their_own(dynabro: Dynabro, grid: Path) -> None:
 
 
 def test_all_values_of_a_field(dynabro: Dynabro, grid: Path) -> None:
-    """The matrix has the means, and its tests are the paired tests of two sides, corrected for all pairs and columns."""
+    """The matrix has the means, and its tests are the paired tests of two sides, corrected for all
+    pairs and columns.
+    """
     outcome = dynabro("compare", "--all", "method", "--json")
     assert outcome.code == 0
     found = json.loads(outcome.out)
@@ -144,8 +168,18 @@ def test_all_values_of_a_field(dynabro: Dynabro, grid: Path) -> None:
         if cell["row"] == "SGD":
             assert cell["mean"] == pytest.approx(sum(finals(grid, "sgd", switching)) / 3)
     assert len(found["pairs"]) == 6 * 5
-    of_two = {f"periodic:{pair['column']}": pair for pair in found["pairs"] if (pair["a"], pair["b"]) == ("SGD", "DynaBRO")}
-    for row in rows(dynabro, "sgd learning_rate=0.01", "dynabro learning_rate=0.05", "--where", "switching != 'static'"):
+    of_two = {
+        f"periodic:{pair['column']}": pair
+        for pair in found["pairs"]
+        if (pair["a"], pair["b"]) == ("SGD", "DynaBRO")
+    }
+    for row in rows(
+        dynabro,
+        "sgd learning_rate=0.01",
+        "dynabro learning_rate=0.05",
+        "--where",
+        "switching != 'static'",
+    ):
         pair = of_two[row["cell"]["switching"]]
         assert (pair["difference"], pair["p"]) == pytest.approx((row["difference"], row["p_t"]))
         assert pair["holm"] >= row["holm_t"]
@@ -166,7 +200,11 @@ def test_all_values_on_a_terminal(dynabro: Dynabro, grid: Path) -> None:
         66,
         ["all=aggregator: the runs have one value of it, cwtm. Try: another field, or --where"],
     )
-    for words in (("sgd",), ("sgd", "dynabro", "--all", "method"), ("sgd", "dynabro", "--against", "attack")):
+    for words in (
+        ("sgd",),
+        ("sgd", "dynabro", "--all", "method"),
+        ("sgd", "dynabro", "--against", "attack"),
+    ):
         assert dynabro("compare", *words).code == 2
 
 
@@ -181,12 +219,18 @@ def test_all_values_on_a_terminal(dynabro: Dynabro, grid: Path) -> None:
         (("workers=many", "workers=3"), 2, "workers=many: not legal"),
         (("sgd", "safeguard"), 66, "B: no run with a result has these values"),
         (("sgd", "momentum", "--where", "seed = 99"), 66, "A: no run among the runs of --where"),
-        (("sgd", "momentum", "--metric", "loess"), 2, "metric=loess: not legal (did you mean 'loss'?)"),
+        (
+            ("sgd", "momentum", "--metric", "loess"),
+            2,
+            "metric=loess: not legal (did you mean 'loss'?)",
+        ),
         (("sgd", "momentum", "--format", "html"), 2, "format=html: not a form of output"),
         (("workers=17", "sgd"), 2, "would have one partner"),
     ],
 )
-def test_errors(arguments: tuple[str, ...], code: int, message: str, dynabro: Dynabro, grid: Path) -> None:
+def test_errors(
+    arguments: tuple[str, ...], code: int, message: str, dynabro: Dynabro, grid: Path
+) -> None:
     outcome = dynabro("compare", *arguments)
     assert message in outcome.err
     assert outcome.code == code

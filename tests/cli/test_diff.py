@@ -12,7 +12,14 @@ from dynabro_cli.store.recorder import Recorder
 from tests.cli.conftest import Dynabro
 from tests.store.made import change
 
-DIGITS: dict[str, Any] = {"task": "digits", "model": "logistic", "budget": 20, "eval_every": 10, "workers": 5, "byzantine": 1}
+DIGITS: dict[str, Any] = {
+    "task": "digits",
+    "model": "logistic",
+    "budget": 20,
+    "eval_every": 10,
+    "workers": 5,
+    "byzantine": 1,
+}
 
 
 def stored(path: Path, *specs: dict[str, Any]) -> None:
@@ -23,8 +30,15 @@ def stored(path: Path, *specs: dict[str, Any]) -> None:
 
 
 def test_what_differs_is_shown_and_nothing_else(dynabro: Dynabro, folder: Path) -> None:
-    stored(folder / "results.db", {"method": "momentum:beta=0.9"}, {"method": "momentum:beta=0.8", "aggregator": "nnm+cwtm"})
-    found = {(row["part"], row["name"]): (row["a"], row["b"]) for row in json.loads(dynabro("diff", "1", "2", "--json").out)}
+    stored(
+        folder / "results.db",
+        {"method": "momentum:beta=0.9"},
+        {"method": "momentum:beta=0.8", "aggregator": "nnm+cwtm"},
+    )
+    found = {
+        (row["part"], row["name"]): (row["a"], row["b"])
+        for row in json.loads(dynabro("diff", "1", "2", "--json").out)
+    }
     fields = {name: values for (part, name), values in found.items() if part == "fields"}
     assert fields.pop("method.beta") == (0.9, 0.8)
     assert fields.pop("pre_aggregators.1") == (None, "nnm")
@@ -37,13 +51,19 @@ def test_what_differs_is_shown_and_nothing_else(dynabro: Dynabro, folder: Path) 
     assert "method.beta" in outcome.out
 
 
-def test_values_that_a_table_would_round_are_written_in_full(dynabro: Dynabro, folder: Path) -> None:
+def test_values_that_a_table_would_round_are_written_in_full(
+    dynabro: Dynabro, folder: Path
+) -> None:
     stored(folder / "results.db", {"seed": 1}, {"seed": 2})
     for table in ("evaluations", "rounds"):
         change(folder / "results.db", f"DELETE FROM {table} WHERE run_id = 2")
-    copied = "SELECT 2, round, budget, samples, test_accuracy, 1.00000001 * test_loss FROM evaluations"
+    copied = (
+        "SELECT 2, round, budget, samples, test_accuracy, 1.00000001 * test_loss FROM evaluations"
+    )
     change(
-        folder / "results.db", f"INSERT INTO evaluations (run_id, round, budget, samples, test_accuracy, test_loss) {copied}"
+        folder / "results.db",
+        "INSERT INTO evaluations (run_id, round, budget, samples, test_accuracy, test_loss) "
+        f"{copied}",
     )
     out = dynabro("diff", "1", "2").out
     (line,) = [line for line in out.splitlines() if "test_loss: first" in line]

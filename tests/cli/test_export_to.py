@@ -14,10 +14,20 @@ from tests.store.made import change, read
 
 
 def test_a_run_has_its_fields_parameters_and_numbers(results: Path) -> None:
-    change(results, "UPDATE runs SET tags = '[\"good\"]', note = 'mine', sweep = 'own' WHERE id = 1")
-    change(results, "INSERT INTO metrics (run_id, round, name, value) SELECT run_id, round, 'own', 0.5 FROM evaluations")
+    change(
+        results, "UPDATE runs SET tags = '[\"good\"]', note = 'mine', sweep = 'own' WHERE id = 1"
+    )
+    change(
+        results,
+        "INSERT INTO metrics (run_id, round, name, value) SELECT run_id, round, 'own', 0.5 "
+        "FROM evaluations",
+    )
     found = list(exports._runs("results.db", None, None))
-    rows = read(results, "SELECT id, substr(run_key, 1, 10), final_accuracy FROM runs WHERE status IN ('finished', 'diverged')")
+    rows = read(
+        results,
+        "SELECT id, substr(run_key, 1, 10), final_accuracy FROM runs WHERE status IN "
+        "('finished', 'diverged')",
+    )
     assert [run.name for run in found] == [f"{number}-{key}" for number, key, _ in rows]
     assert [run.final.get("final_accuracy") for run in found] == [accuracy for *_, accuracy in rows]
     first = found[0]
@@ -25,12 +35,18 @@ def test_a_run_has_its_fields_parameters_and_numbers(results: Path) -> None:
     assert {"task", "learning_rate", "seed"} <= set(first.fields)
     assert all(value is not None for value in first.fields.values())
     assert any("." in name for run in found for name in run.fields)
-    stored = read(results, "SELECT budget, test_accuracy FROM evaluations WHERE run_id = 1 ORDER BY round")
-    assert [(budget, point.get("test_accuracy"), point["own"]) for budget, point in first.points] == [
-        (budget, accuracy, 0.5) for budget, accuracy in stored
-    ]
+    stored = read(
+        results, "SELECT budget, test_accuracy FROM evaluations WHERE run_id = 1 ORDER BY round"
+    )
+    assert [
+        (budget, point.get("test_accuracy"), point["own"]) for budget, point in first.points
+    ] == [(budget, accuracy, 0.5) for budget, accuracy in stored]
     assert first.ended >= first.started
-    assert len(list(exports._runs("results.db", "id = 1", None))) == len(list(exports._runs("results.db", None, ["own"]))) == 1
+    assert (
+        len(list(exports._runs("results.db", "id = 1", None)))
+        == len(list(exports._runs("results.db", None, ["own"])))
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +55,10 @@ def test_a_run_has_its_fields_parameters_and_numbers(results: Path) -> None:
         (
             "--to tensorbord",
             2,
-            "to=tensorbord: not a tool (did you mean 'tensorboard'?). Try: tensorboard, mlflow, wandb-offline",
+            (
+                "to=tensorbord: not a tool (did you mean 'tensorboard'?). Try: tensorboard, "
+                "mlflow, wandb-offline"
+            ),
         ),
         ("", 2, "what is to be written? Try: dynabro export curves --csv FILE"),
         ("curves --to mlflow", 2, "what is to be written?"),
@@ -48,7 +67,12 @@ def test_a_run_has_its_fields_parameters_and_numbers(results: Path) -> None:
     ],
 )
 def test_what_is_refused(
-    words: str, code: int, problem: str, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch
+    words: str,
+    code: int,
+    problem: str,
+    dynabro: Dynabro,
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)  # as if it were not installed
     outcome = dynabro("export", *words.split())
@@ -58,7 +82,11 @@ def test_what_is_refused(
 
 
 @pytest.mark.parametrize(
-    "to", [to if to == "tensorboard" else pytest.param(to, marks=pytest.mark.thorough) for to in exports.TARGETS]
+    "to",
+    [
+        to if to == "tensorboard" else pytest.param(to, marks=pytest.mark.thorough)
+        for to in exports.TARGETS
+    ],
 )
 def test_each_tool_writes_its_files(to: str, dynabro: Dynabro, results: Path) -> None:
     outcome = dynabro("export", "--to", to, "--out", "out", "--where", "id <= 2")
@@ -66,7 +94,10 @@ def test_each_tool_writes_its_files(to: str, dynabro: Dynabro, results: Path) ->
     assert outcome.err.endswith("2 runs written to out\n")
     assert any(path.is_file() for path in Path("out").rglob("*"))
     again = dynabro("export", "--to", to, "--out", "out")
-    assert (again.code, again.problems[-1]) == (73, "out exists, and is not an empty folder. Try: another --out")
+    assert (again.code, again.problems[-1]) == (
+        73,
+        "out exists, and is not an empty folder. Try: another --out",
+    )
 
 
 def test_parquet_has_the_rows_of_csv(dynabro: Dynabro, results: Path) -> None:
@@ -76,7 +107,9 @@ def test_parquet_has_the_rows_of_csv(dynabro: Dynabro, results: Path) -> None:
         assert len(pd.read_parquet("a.parquet")) == len(pd.read_csv("a.csv"))
 
 
-def test_parquet_needs_its_package(dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_needs_its_package(
+    dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     outcome = dynabro("export", "final", "--parquet", "a.parquet")
     assert (outcome.code, outcome.problems[0]) == (
@@ -86,7 +119,10 @@ def test_parquet_needs_its_package(dynabro: Dynabro, results: Path, monkeypatch:
     assert not Path("a.parquet").exists()
 
 
-@pytest.mark.parametrize("values", ["sweep = '/elsewhere'", "sweep = '..'", "sweep = 'a/../../b'", "run_key = '/../../../x'"])
+@pytest.mark.parametrize(
+    "values",
+    ["sweep = '/elsewhere'", "sweep = '..'", "sweep = 'a/../../b'", "run_key = '/../../../x'"],
+)
 def test_a_name_from_a_database_is_no_path(values: str, dynabro: Dynabro, results: Path) -> None:
     change(results, f"UPDATE runs SET {values} WHERE id = 1")
     outcome = dynabro("export", "--to", "tensorboard", "--out", "out", "--where", "id = 1")

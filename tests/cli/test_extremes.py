@@ -1,4 +1,6 @@
-"""Every field, parameter and option at its extremes and one beyond: refused before it runs, or everywhere as it was run."""
+"""Every field, parameter and option at its extremes and one beyond: refused before it runs, or
+everywhere as it was run.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,17 @@ from tests.cli.conftest import Dynabro
 from tests.test_absurd_numbers import ENTRIES, text_of
 
 MOST = 1000
-"""Largest whole number that is simulated: a run with a larger one is recorded only, as it may be long or large."""
-QUICK = {"task": "quadratic", "method": "sgd", "attack": "shift:lambda=1", "aggregator": "cwmed", "budget": "3", "workers": "5"}
+"""Largest whole number that is simulated: a run with a larger one is recorded only, as it may be
+long or large.
+"""
+QUICK = {
+    "task": "quadratic",
+    "method": "sgd",
+    "attack": "shift:lambda=1",
+    "aggregator": "cwmed",
+    "budget": "3",
+    "workers": "5",
+}
 
 
 class Case(NamedTuple):
@@ -41,17 +52,26 @@ class Case(NamedTuple):
 
 
 def extremes(info: ParameterInfo) -> Iterator[Any]:
-    """The limits of a parameter, what is just inside, and what is just beyond; the limits of its type if it has none."""
+    """The limits of a parameter, what is just inside, and what is just beyond; the limits of its
+    type if it has none.
+    """
     limits = info.limits
     if info.limits["choices"]:
         yield from (*info.limits["choices"], "another")
     elif info.type is int:
         low, high = limits["minimum"], limits["maximum"]
         yield from (low if low is not None else -(2**31), high if high is not None else 2**31 - 1)
-        yield from ((low if low is not None else -(2**63)) - 1, (high if high is not None else 2**63 - 1) + 1)
+        yield from (
+            (low if low is not None else -(2**63)) - 1,
+            (high if high is not None else 2**63 - 1) + 1,
+        )
         yield 2**31
     elif info.type is float:
-        yield from (value for name in ("minimum", "maximum", "above", "below") if (value := limits[name]) is not None)
+        yield from (
+            value
+            for name in ("minimum", "maximum", "above", "below")
+            if (value := limits[name]) is not None
+        )
         for name, towards in (("minimum", -1), ("above", 1), ("maximum", 1), ("below", -1)):
             if limits[name] is not None:
                 yield math.nextafter(limits[name], towards * math.inf)
@@ -62,8 +82,12 @@ def cases() -> Iterator[Case]:
     """All runs that are tried."""
     for name, info in fields().items():
         if info.component is None:
-            yield from (Case(QUICK | {name: str(value)}, _small(name, value)) for value in extremes(info))
-    largest = {name: str(fields()[name].limits["maximum"]) for name in ("budget", "batch_size", "workers")}
+            yield from (
+                Case(QUICK | {name: str(value)}, _small(name, value)) for value in extremes(info)
+            )
+    largest = {
+        name: str(fields()[name].limits["maximum"]) for name in ("budget", "batch_size", "workers")
+    }
     for number in (1, 2, 3):
         for chosen in itertools.combinations(largest, number):
             yield Case(QUICK | {name: largest[name] for name in chosen}, small=False)
@@ -77,7 +101,9 @@ def cases() -> Iterator[Case]:
 
 
 def _small(name: str, value: Any) -> bool:
-    """Return True if a run with this value takes no time; the seed and the evaluations may be any number."""
+    """Return True if a run with this value takes no time; the seed and the evaluations may be any
+    number.
+    """
     return not isinstance(value, int) or value <= MOST or name in ("seed", "eval_every")
 
 
@@ -95,14 +121,18 @@ def accepted(all_cases: Iterator[Case]) -> tuple[dict[str, tuple[Case, Run]], in
 
 
 def events_of(case: Case, run: Run) -> Iterator[Any]:
-    """The events of a run: simulated, or as large as the events of a run that would take too long."""
+    """The events of a run: simulated, or as large as the events of a run that would take too
+    long.
+    """
     if case.small:
         yield from simulate(RunSpec.from_text(case.values), device="cpu", threads=1, compile="off")
         return
     spec = run.spec
     started: Started = _start(run, Options(device="cpu", threads=1))
     samples = spec.budget * spec.batch_size * spec.workers
-    yield dataclasses.replace(started, record=started.record | {"spec": canonical_json(run.mapping)})
+    yield dataclasses.replace(
+        started, record=started.record | {"spec": canonical_json(run.mapping)}
+    )
     yield Evaluated(spec.budget, spec.budget, samples, None, None, None, 1e308, None)
     yield Finished(None, None, 1e308, Totals(spec.budget, spec.budget, spec.budget, spec.budget))
 
@@ -141,7 +171,9 @@ def test_extremes_are_refused_or_everywhere(database: str, step: int, dynabro: D
     reader = open_read_only(database)
     for key, (case, run) in wanted.items():
         row = find_run(reader, key)
-        assert {name: row[name] for name in fields()} == {name: getattr(run.spec, name) for name in fields()}, case
+        assert {name: row[name] for name in fields()} == {
+            name: getattr(run.spec, name) for name in fields()
+        }, case
         assert json.loads(row["spec"]) == json.loads(canonical_json(run.mapping)), case
     for number in range(1, len(wanted) + 1, 10):
         assert dynabro("show", str(number), *named).code == 0

@@ -16,11 +16,19 @@ def test_everything_is_listed(dynabro: Dynabro) -> None:
     outcome = dynabro("list")
     assert (outcome.code, outcome.err) == (0, "")
     lines = outcome.out.splitlines()
-    places = [lines.index(f"{kind} ({len(registry.entries())})") for kind, registry in REGISTRIES.items()]
+    places = [
+        lines.index(f"{kind} ({len(registry.entries())})") for kind, registry in REGISTRIES.items()
+    ]
     assert places == sorted(places)
-    for (kind, registry), start, end in zip(REGISTRIES.items(), places, [*places[1:], len(lines)], strict=True):
+    for (kind, registry), start, end in zip(
+        REGISTRIES.items(), places, [*places[1:], len(lines)], strict=True
+    ):
         for entry in registry.entries().values():
-            (line,) = [line for line in lines[start:end] if line.split()[:1] and line.split()[0].split(":")[0] == entry.name]
+            (line,) = [
+                line
+                for line in lines[start:end]
+                if line.split()[:1] and line.split()[0].split(":")[0] == entry.name
+            ]
             assert entry.summary in line, kind
             assert all(info.key in line.split()[0] for info in entry.infos)
 
@@ -73,7 +81,9 @@ def test_an_unknown_kind(dynabro: Dynabro) -> None:
     outcome = dynabro("list", "agregators")
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.problems
-    assert line.startswith("unknown kind 'agregators' (did you mean 'aggregators'?); legal: tasks, ")
+    assert line.startswith(
+        "unknown kind 'agregators' (did you mean 'aggregators'?); legal: tasks, "
+    )
     assert line.endswith(", sweeps, searches, figures")
 
 
@@ -81,7 +91,16 @@ def test_figures(dynabro: Dynabro) -> None:
     outcome = dynabro("list", "figures")
     assert (outcome.code, outcome.err) == (0, "")
     lines = [line.split()[0] for line in outcome.out.splitlines() if line.startswith("  ")]
-    assert lines == [*sorted(GRIDS), "curves", "final", "heatmap", "histogram", "matrix", "timeline", *sorted(RECORDS)]
+    assert lines == [
+        *sorted(GRIDS),
+        "curves",
+        "final",
+        "heatmap",
+        "histogram",
+        "matrix",
+        "timeline",
+        *sorted(RECORDS),
+    ]
     found = {item["name"]: item for item in json.loads(dynabro("list", "figures", "--json").out)}
     assert set(found) == set(lines)
     assert found["mnist-sf-cwtm"]["sweep"] == "mnist-sf-cwtm"

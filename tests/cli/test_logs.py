@@ -35,13 +35,21 @@ def test_a_log_as_it_is(dynabro: Dynabro, log: Path, name: str) -> None:
 def test_every_byte_is_there_where_there_is_no_terminal(log: Path, folder: Path) -> None:
     content = bytes(range(256)) * 1000
     log.write_bytes(content)
-    answer = subprocess.run([sys.executable, "-m", "dynabro_cli", "logs", "1"], capture_output=True, cwd=folder)
+    answer = subprocess.run(
+        [sys.executable, "-m", "dynabro_cli", "logs", "1"], capture_output=True, cwd=folder
+    )
     assert (answer.returncode, answer.stdout) == (0, content)
 
 
 @pytest.mark.parametrize(
     ("count", "shown"),
-    [("0", ""), ("1", "three\n"), ("2", "two\nthree\n"), ("3", "one\ntwo\nthree\n"), ("9", "one\ntwo\nthree\n")],
+    [
+        ("0", ""),
+        ("1", "three\n"),
+        ("2", "two\nthree\n"),
+        ("3", "one\ntwo\nthree\n"),
+        ("9", "one\ntwo\nthree\n"),
+    ],
 )
 def test_the_last_lines(dynabro: Dynabro, log: Path, count: str, shown: str) -> None:
     assert dynabro("logs", "1", "--tail", count).out == shown
@@ -71,13 +79,20 @@ def test_an_empty_log(dynabro: Dynabro, log: Path) -> None:
 # --- on a terminal
 
 
-def test_a_terminal_is_told_nothing_but_text(dynabro: Dynabro, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log.write_bytes("tab\tand ümlaut\n\x1b]0;title\x07\x1b[2J 10%\r20%\r\n\x9b \u202e".encode() + b"\xff\n")
+def test_a_terminal_is_told_nothing_but_text(
+    dynabro: Dynabro, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write_bytes(
+        "tab\tand ümlaut\n\x1b]0;title\x07\x1b[2J 10%\r20%\r\n\x9b \u202e".encode() + b"\xff\n"
+    )
     shown: list[str] = []
     terminal = SimpleNamespace(isatty=lambda: True, write=shown.append, flush=lambda: None)
     monkeypatch.setattr(sys, "stdout", terminal)
     assert dynabro("logs", "1").code == 0
-    assert "".join(shown) == "tab\tand ümlaut\n\\x1b]0;title\\x07\\x1b[2J 10%\n20%\n\\x9b \\u202e\\xff\n"
+    assert (
+        "".join(shown)
+        == "tab\tand ümlaut\n\\x1b]0;title\\x07\\x1b[2J 10%\n20%\n\\x9b \\u202e\\xff\n"
+    )
 
 
 # --- without a log
@@ -88,7 +103,9 @@ def test_no_log(dynabro: Dynabro, log: Path, folder: Path) -> None:
     outcome = dynabro("logs", "1")
     assert (outcome.code, outcome.out) == (66, "")
     (problem,) = outcome.problems
-    assert problem.startswith(f"run 1 ran here, and its log {folder}/results.db.d/logs/{KEY}.log is not there. Try: ")
+    assert problem.startswith(
+        f"run 1 ran here, and its log {folder}/results.db.d/logs/{KEY}.log is not there. Try: "
+    )
     assert "DYNABRO_STATE" in problem
     change("results.db", "UPDATE runs SET host = 'elsewhere'")
     assert dynabro("logs", "1").problems[0].startswith("run 1 ran on elsewhere, and its log ")
@@ -101,10 +118,14 @@ def test_a_folder_in_its_place(dynabro: Dynabro, log: Path) -> None:
 
 
 def test_no_such_run(dynabro: Dynabro, log: Path) -> None:
-    assert dynabro("logs", "7").problems == ["there is no run '7'. Try: dynabro runs, which lists ids and keys"]
+    assert dynabro("logs", "7").problems == [
+        "there is no run '7'. Try: dynabro runs, which lists ids and keys"
+    ]
 
 
-def test_logs_elsewhere(dynabro: Dynabro, log: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_elsewhere(
+    dynabro: Dynabro, log: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.move(folder / "results.db.d", folder / "state")
     monkeypatch.setenv("DYNABRO_STATE", str(folder / "state"))
     assert dynabro("logs", "1").out == "one\ntwo\nthree\n"
@@ -118,7 +139,9 @@ def test_the_log_of_a_repetition_in_progress_is_the_runs(dynabro: Dynabro, log: 
 
 
 def test_the_example_works(dynabro: Dynabro, log: Path) -> None:
-    (line,) = [line.strip() for line in dynabro("logs", "--help").out.splitlines() if "Example: " in line]
+    (line,) = [
+        line.strip() for line in dynabro("logs", "--help").out.splitlines() if "Example: " in line
+    ]
     words = line.removeprefix("Example: dynabro ").split()
     assert dynabro(*words).out == "one\ntwo\nthree\n"
 
@@ -133,11 +156,19 @@ def test_runs_without_logs_are_made_and_it_is_told_once(
 ) -> None:
     (folder / "file").touch()
     monkeypatch.setenv("DYNABRO_STATE", "file")
-    (folder / "two.yaml").write_text("name: two\nbase: {task: quadratic, budget: 20}\nseeds: 0..1\n")
-    words = ["run", "--task", "quadratic", "--budget", "20"] if command == "run" else ["sweep", "two.yaml", "--jobs", "1"]
+    (folder / "two.yaml").write_text(
+        "name: two\nbase: {task: quadratic, budget: 20}\nseeds: 0..1\n"
+    )
+    words = (
+        ["run", "--task", "quadratic", "--budget", "20"]
+        if command == "run"
+        else ["sweep", "two.yaml", "--jobs", "1"]
+    )
     outcome = dynabro(*words, "--quiet")
     assert outcome.code == 0
     (problem,) = outcome.problems
-    assert problem.startswith("warning: file/checkpoints and file/logs cannot be written (it is not a folder); ")
+    assert problem.startswith(
+        "warning: file/checkpoints and file/logs cannot be written (it is not a folder); "
+    )
     assert "; runs continue without logs; " in problem
     assert read("results.db", "SELECT DISTINCT status FROM runs") == [("finished",)]

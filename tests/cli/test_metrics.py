@@ -31,8 +31,16 @@ from dynabro_cli.plugins import metrics
 def by_class(model, data):
     right = model(data.inputs).argmax(1) == data.labels
     return {"worst class": min(float(right[data.labels == one].float().mean()) for one in range(10)), "nothing": math.nan}
-"""
-DIGITS = ["run", "--task=digits", "--model=logistic", "--budget=40", "--eval-every=20", "--plugin=own.py", "-q"]
+"""  # noqa: E501
+DIGITS = [
+    "run",
+    "--task=digits",
+    "--model=logistic",
+    "--budget=40",
+    "--eval-every=20",
+    "--plugin=own.py",
+    "-q",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +54,13 @@ def test_numbers_of_a_plugin_are_stored_and_plotted_by_name(dynabro: Dynabro, fo
     (folder / "own.py").write_text(PLUGIN)
     for method in ("sgd", "dynabro"):
         assert dynabro(*DIGITS, f"--method={method}").code == 0
-    stored = read(folder / "results.db", "SELECT round, name, value FROM metrics WHERE run_id = 1 ORDER BY round, name")
-    assert [row[:2] for row in stored] == [(place, name) for place in (0, 20, 40) for name in ("nothing", "worst class")]
+    stored = read(
+        folder / "results.db",
+        "SELECT round, name, value FROM metrics WHERE run_id = 1 ORDER BY round, name",
+    )
+    assert [row[:2] for row in stored] == [
+        (place, name) for place in (0, 20, 40) for name in ("nothing", "worst class")
+    ]
     assert all(value is None for _, name, value in stored if name == "nothing")
     last = stored[-1][2]
     assert 0 <= last <= 1
@@ -68,28 +81,50 @@ def test_what_is_no_number_names_the_function() -> None:
     def mine(model: object, data: object) -> float:
         return 0.5
 
-    with pytest.raises(PluginError, match=r"metrics 'mine' returned 0\.5\. Try: a dict of numbers by name"):
+    with pytest.raises(
+        PluginError, match=r"metrics 'mine' returned 0\.5\. Try: a dict of numbers by name"
+    ):
         list(simulate(RunSpec(task="digits", model="logistic", budget=1)))
 
 
 def test_accuracies_of_classes_and_workers() -> None:
-    """Inputs are the logits. Class 0: 1 of 2 right, class 1: 3 of 3, class 2: 0 of 1. No test sample is of class 3."""
+    """Inputs are the logits. Class 0: 1 of 2 right, class 1: 3 of 3, class 2: 0 of 1. No test
+    sample is of class 3.
+    """
     labels = torch.tensor([0, 0, 1, 1, 1, 2])
     data = LabelledInputs(torch.eye(4)[[0, 1, 1, 1, 1, 0]], labels)
     counts = ((0, 0, 4), (1, 0, 1), (1, 1, 3), (1, 3, 9), (2, 2, 5), (2, 1, 15), (3, 3, 7))
     of_classes = {"class 0": 0.5, "class 1": 1.0, "class 2": 0.0, "worst class": 0.0}
     assert classes(torch.nn.Identity(), data, worker_labels=()) == of_classes
-    of_workers = {"worker 0": 0.5, "worker 1": (0.5 + 3) / 4, "worker 2": 15 / 20, "worst worker": 0.5}
+    of_workers = {
+        "worker 0": 0.5,
+        "worker 1": (0.5 + 3) / 4,
+        "worker 2": 15 / 20,
+        "worst worker": 0.5,
+    }
     assert classes(torch.nn.Identity(), data, worker_labels=counts) == of_classes | of_workers
-    many = classes(torch.nn.Identity(), data, worker_labels=tuple((worker, 1, 1) for worker in range(101)))
+    many = classes(
+        torch.nn.Identity(), data, worker_labels=tuple((worker, 1, 1) for worker in range(101))
+    )
     assert many == of_classes | {"worst worker": 1.0}
 
 
-def test_shipped_metrics_are_an_option(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shipped_metrics_are_an_option(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delitem(sys.modules, "dynabro_cli.metrics.classes", raising=False)
-    words = [*DIGITS[:-2], "-q", "--data=dirichlet:alpha=0.3", "--workers=3", "--byzantine=1", "--method=sgd"]
+    words = [
+        *DIGITS[:-2],
+        "-q",
+        "--data=dirichlet:alpha=0.3",
+        "--workers=3",
+        "--byzantine=1",
+        "--method=sgd",
+    ]
     assert (
-        dynabro(*words, "--metrics", "clases").problems[0].startswith("metrics=clases: not a metric of dynabro (did you mean")
+        dynabro(*words, "--metrics", "clases")
+        .problems[0]
+        .startswith("metrics=clases: not a metric of dynabro (did you mean")
     )
     assert dynabro(*words, "--metrics", "classes").code == 0
     ((accuracy,),) = read(folder / "results.db", "SELECT final_accuracy FROM runs")
@@ -103,7 +138,9 @@ def test_shipped_metrics_are_an_option(dynabro: Dynabro, folder: Path, monkeypat
     assert last["worst class"] == min(last[f"class {label}"] for label in range(10))
     counts = read(folder / "results.db", "SELECT worker, label, count FROM worker_labels")
     mine = {label: count for worker, label, count in counts if worker == 2}
-    expected = sum(count * last[f"class {label}"] for label, count in mine.items()) / sum(mine.values())
+    expected = sum(count * last[f"class {label}"] for label, count in mine.items()) / sum(
+        mine.values()
+    )
     assert last["worker 2"] == pytest.approx(expected)
     METRICS.clear()
     assert dynabro(*words).out.count("already in") == 1  # the key has no metrics
@@ -115,7 +152,9 @@ def test_a_metric_changes_no_other_number() -> None:
 
     def scores() -> list[tuple[object, ...]]:
         found = [event for event in simulate(spec) if isinstance(event, Evaluated)]
-        return [(event.round, event.test_accuracy, event.test_loss, event.train_loss) for event in found]
+        return [
+            (event.round, event.test_accuracy, event.test_loss, event.train_loss) for event in found
+        ]
 
     before, norms = scores(), list[float]()
 
@@ -151,6 +190,9 @@ def test_a_torch_dataset_is_a_task() -> None:
     both = make_task((dataset, torch.utils.data.TensorDataset(x[:7], y[:7]))).load()
     assert both.train_images.flatten(1).equal(x)  # type: ignore[union-attr]
     assert both.test_labels.tolist() == y[:7].tolist()  # type: ignore[union-attr]
-    for wrong, problem in ((torch.utils.data.TensorDataset(x), "no pairs of a sample and a class"), ((x,), "1 arrays")):
+    for wrong, problem in (
+        (torch.utils.data.TensorDataset(x), "no pairs of a sample and a class"),
+        ((x,), "1 arrays"),
+    ):
         with pytest.raises(SpecError, match=problem):
             make_task(wrong).load()

@@ -28,7 +28,8 @@ def test_a_stored_sweep_is_drawn_against_what_varies(dynabro: Dynabro, results: 
     outcome = dynabro("plot", "mine")
     assert (outcome.code, outcome.out, outcome.err) == (0, "plots/mine.png  (6 runs)\n", "")
     numbers = pd.read_csv("plots/mine.csv")
-    assert list(numbers["method"]) == ["sgd", "momentum:beta=0.5", "dynabro"]  # the only column that varies is x
+    # the only column that varies is x
+    assert list(numbers["method"]) == ["sgd", "momentum:beta=0.5", "dynabro"]
     assert set(numbers["n"]) == {2}
     assert len(pd.read_csv("plots/mine.runs.csv")) == 6
 
@@ -49,23 +50,34 @@ def test_a_sweep_of_seeds_only_is_drawn_as_curves(dynabro: Dynabro, results: Pat
 
 
 @pytest.mark.parametrize("name", ["nosuch", "no such", "it's"])
-def test_a_sweep_that_is_not_stored_is_an_unknown_figure(name: str, dynabro: Dynabro, results: Path) -> None:
+def test_a_sweep_that_is_not_stored_is_an_unknown_figure(
+    name: str, dynabro: Dynabro, results: Path
+) -> None:
     outcome = dynabro("plot", name)
     assert outcome.code == 2
     assert outcome.problems[0].startswith("unknown figure")
 
 
 @pytest.mark.thorough
-def test_next_steps_are_for_people_only(dynabro: Dynabro, results: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_steps_are_for_people_only(
+    dynabro: Dynabro, results: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a terminal, and each of them works."""
-    (folder / "own.yaml").write_text(f"name: own\nbase: {QUICK}\ngrid: {{weight_decay: [0, 0.1]}}\n")
+    (folder / "own.yaml").write_text(
+        f"name: own\nbase: {QUICK}\ngrid: {{weight_decay: [0, 0.1]}}\n"
+    )
     monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True, raising=False)
     as_sweep(results, "mine")
     told = dynabro("plot", "mine").err
     assert told == "the plotted numbers: plots/mine.csv; the runs: plots/mine.runs.csv\n"
     assert dynabro("plot", "mine", "--json").err == ""
-    told = dynabro("sweep", "own.yaml", "--jobs", "0", "--quiet", "--db", "other.db", "--set", "seeds=1").err.splitlines()
-    assert told == ["next: dynabro plot matrix own --db other.db", "      dynabro report own --db other.db"]
+    told = dynabro(
+        "sweep", "own.yaml", "--jobs", "0", "--quiet", "--db", "other.db", "--set", "seeds=1"
+    ).err.splitlines()
+    assert told == [
+        "next: dynabro plot matrix own --db other.db",
+        "      dynabro report own --db other.db",
+    ]
     stored = (folder / "own.yaml").read_text() + "# --set seeds=1\n"
     assert read(folder / "other.db", "SELECT yaml FROM sweeps") == [(stored,)]
 
@@ -86,10 +98,15 @@ def test_commands_to_type_name_the_database_in_use(
     results.rename("my runs.db")
     assert f"{command} --db 'my runs.db'" in dynabro(*words.split(), "--db", "my runs.db").err
     monkeypatch.setenv("DYNABRO_DB", "my runs.db")  # the commands to type will read it, too
-    assert dynabro(*words.split()).err.endswith(command + "\n") or f"{command}, " in dynabro(*words.split()).err
+    assert (
+        dynabro(*words.split()).err.endswith(command + "\n")
+        or f"{command}, " in dynabro(*words.split()).err
+    )
 
 
-def test_a_database_is_named_at_the_end_of_each_command_and_never_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_is_named_at_the_end_of_each_command_and_never_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("DYNABRO_DB", raising=False)
     terminal.use("o.db")
     assert to_type("Try: dynabro run or dynabro sweep, which make some") == (
@@ -97,7 +114,11 @@ def test_a_database_is_named_at_the_end_of_each_command_and_never_twice(monkeypa
     )
     quoted = 'next: dynabro plot curves --where "id = 3, x" --x switching:K=5,a=1'
     assert to_type(quoted) == f"{quoted} --db o.db"
-    for text in ("Try: dynabro run --db x.db", "Try: dynabro list sweeps", "dynabro 0.1 on every node"):
+    for text in (
+        "Try: dynabro run --db x.db",
+        "Try: dynabro list sweeps",
+        "dynabro 0.1 on every node",
+    ):
         assert to_type(text) == text
     terminal.use("results.db")  # as without --db
     assert to_type("Try: dynabro run") == "Try: dynabro run"
@@ -111,7 +132,11 @@ def test_the_password_of_a_server_is_not_repeated(dynabro: Dynabro) -> None:
 
 def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the demo be short."""
-    text = shipped()["demo"].read_text(encoding="utf-8").replace("budget: 1500", "budget: 40\n  eval_every: 10")
+    text = (
+        shipped()["demo"]
+        .read_text(encoding="utf-8")
+        .replace("budget: 1500", "budget: 40\n  eval_every: 10")
+    )
     assert "budget: 40" in text
     file = folder / "demo.yaml"
     file.write_text(text.replace("model: mlp", "model: logistic"))
@@ -119,18 +144,29 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.thorough
-def test_the_demo_has_a_table_a_picture_and_next_steps(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_has_a_table_a_picture_and_next_steps(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small(folder, monkeypatch)
     outcome = dynabro("demo", "-q", "--jobs", "2")
     assert outcome.code == 0
-    _, header, _, *rows, _, rates, _, _, picture = outcome.out[outcome.out.index("\n\n") + 1 :].splitlines()
+    _, header, _, *rows, _, rates, _, _, picture = outcome.out[
+        outcome.out.index("\n\n") + 1 :
+    ].splitlines()
     assert "learning rates" in rates
     assert header.split("  ")[0] == "method"
     assert [row.rsplit(None, 3)[0].strip() for row in rows] == list(demo.NAMES.values())
-    stored = {f"{value:.3f}" for (value,) in read(folder / "results.db", "SELECT final_accuracy FROM runs")}
+    stored = {
+        f"{value:.3f}"
+        for (value,) in read(folder / "results.db", "SELECT final_accuracy FROM runs")
+    }
     assert {cell for row in rows for cell in row.rsplit(None, 2)[1:]} == stored
     assert picture == "plots/demo.png"
     assert (folder / picture).stat().st_size > 1000
-    assert [line.split("dynabro ")[1].split()[0] for line in outcome.err.splitlines()] == ["runs", "run", "new"]
+    assert [line.split("dynabro ")[1].split()[0] for line in outcome.err.splitlines()] == [
+        "runs",
+        "run",
+        "new",
+    ]
     assert read(folder / "results.db", "SELECT DISTINCT sweep FROM runs") == [("demo",)]
     assert dynabro("demo", "-q").out == outcome.out  # nothing is made again

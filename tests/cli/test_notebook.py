@@ -21,7 +21,13 @@ from tests.cli.conftest import Dynabro
 from tests.own import fresh
 from tests.store.made import read
 
-QUADRATIC = {"task": "quadratic", "method": "sgd", "attack": "none", "aggregator": "cwmed", "budget": 20}
+QUADRATIC = {
+    "task": "quadratic",
+    "method": "sgd",
+    "attack": "none",
+    "aggregator": "cwmed",
+    "budget": 20,
+}
 GRID: dict[str, Any] = {
     "name": "mine",
     "base": {**QUADRATIC, "lr": 1e-3},
@@ -43,7 +49,9 @@ def test_the_package_lists_its_public_names() -> None:
     assert all(hasattr(dynabro_cli, name) for name in names)
 
 
-def test_a_run_is_stored_as_by_the_command(dynabro: Dynabro, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_stored_as_by_the_command(
+    dynabro: Dynabro, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     row = run(QUADRATIC, db="mine.db", tags=["first"], note="hello")
     assert capsys.readouterr().err.splitlines()[-1].startswith("20/20: gap ")
     assert row["final_gap"] == read(folder / "mine.db", "SELECT final_gap FROM runs")[0][0]
@@ -64,14 +72,17 @@ def test_a_sweep_is_a_file_or_a_mapping(folder: Path) -> None:
     ((yaml,),) = read(folder / "mine.db", "SELECT yaml FROM sweeps")
     (folder / "mine.yaml").write_text(yaml)
     assert len(sweep("mine.yaml", db="mine.db", jobs=0, quiet=True).runs) == 4
-    assert read(folder / "mine.db", "SELECT COUNT(*) FROM sweeps") == [(1,)]  # all of them were stored
+    # all of them were stored
+    assert read(folder / "mine.db", "SELECT COUNT(*) FROM sweeps") == [(1,)]
     more = sweep(folder / "mine.yaml", db="mine.db", settings=["seeds=7"], jobs=0, quiet=True)
     assert sorted(more.runs["seed"].unique()) == [0, 1, 7]
     run(QUADRATIC | {"seed": 9}, db="mine.db", quiet=True)
     assert len(load("mine.db").runs) == 7
     assert len(load("mine.db", sweep="mine").runs) == 6
     assert len(load("mine.db", "seed = 7", sweep=["mine"]).runs) == 2
-    with pytest.raises(NotFoundError, match=r"no run of the sweep min is stored \(did you mean 'mine'\?\)"):
+    with pytest.raises(
+        NotFoundError, match=r"no run of the sweep min is stored \(did you mean 'mine'\?\)"
+    ):
         load("mine.db", sweep="min")
 
 
@@ -86,19 +97,34 @@ def test_numbers_and_arrays_of_numpy(folder: Path) -> None:
     row = run(QUADRATIC | numbers, db="mine.db", quiet=True)
     assert (
         row["run_key"]
-        == run(QUADRATIC | {"budget": 20, "workers": 5, "byzantine": 1, "lr": 0.5, "seed": 3}, db="mine.db")["run_key"]
+        == run(
+            QUADRATIC | {"budget": 20, "workers": 5, "byzantine": 1, "lr": 0.5, "seed": 3},
+            db="mine.db",
+        )["run_key"]
     )
     assert RunSpec(lr=np.float64(0.1)) == RunSpec(lr=0.1)
     assert repr(RunSpec(lr=np.float64(0.1))) == repr(RunSpec(lr=0.1))
-    grid = {"name": "arrays", "base": QUADRATIC, "grid": {"lr": np.array([1e-3, 2e-3])}, "seeds": np.arange(2)}
+    grid = {
+        "name": "arrays",
+        "base": QUADRATIC,
+        "grid": {"lr": np.array([1e-3, 2e-3])},
+        "seeds": np.arange(2),
+    }
     runs = sweep(grid, db="mine.db", jobs=np.int64(0), quiet=True).runs  # type: ignore[arg-type]
-    assert sorted(zip(runs["learning_rate"], runs["seed"], strict=True)) == [(1e-3, 0), (1e-3, 1), (2e-3, 0), (2e-3, 1)]
+    assert sorted(zip(runs["learning_rate"], runs["seed"], strict=True)) == [
+        (1e-3, 0),
+        (1e-3, 1),
+        (2e-3, 0),
+        (2e-3, 1),
+    ]
     assert read(folder / "mine.db", "SELECT jobs, typeof(jobs) FROM sweeps") == [(1, "integer")]
     again = sweep(grid | {"name": "other"}, db="mine.db", jobs=0, quiet=True).runs
     assert list(again["id"]) == list(runs["id"])
 
 
-def test_worker_processes_do_not_import_the_main_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_processes_do_not_import_the_main_module(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script, main = folder / "script.py", ModuleType("__main__")
     script.write_text("open('imported', 'w').close()")
     main.__file__ = str(script)
@@ -127,5 +153,7 @@ def test_a_rule_of_a_cell_is_known_in_this_process(folder: Path) -> None:
     own.__module__ = "__main__"
     aggregator("own-mean")(own)
     assert len(sweep(GRID, db="mine.db", settings=["aggregator=own-mean"], quiet=True).runs) == 4
-    with pytest.raises(SweepError, match=r"4 of 4 runs failed, first: .*aggregator 'own-mean' returned"):
+    with pytest.raises(
+        SweepError, match=r"4 of 4 runs failed, first: .*aggregator 'own-mean' returned"
+    ):
         sweep(GRID, db="mine.db", settings=["aggregator=own-mean:broken=true"], quiet=True)

@@ -29,14 +29,17 @@ def test_duration(seconds: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(0, "0 bytes"), (999, "999 bytes"), (55_000, "55 kB"), (1_234_567, "1.2 MB"), (25e9, "25 GB")]
+    ("number", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (55_000, "55 kB"), (1_234_567, "1.2 MB"), (25e9, "25 GB")],
 )
 def test_size(number: float, text: str) -> None:
     assert size(number) == text
 
 
 @pytest.mark.parametrize("form", ["as_json", "as_csv", ""])
-def test_rows_are_printed_as_they_come(form: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_printed_as_they_come(
+    form: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else as many as there are would be held in memory."""
     monkeypatch.setattr(output, "AT_ONCE", 3)
     seen = []
@@ -54,18 +57,24 @@ def test_rows_are_printed_as_they_come(form: str, capsys: pytest.CaptureFixture[
         assert text == json.dumps(expected, indent=2) + "\n"
     else:
         lines = text.splitlines()[1 if form else 2 :]
-        assert [line.replace(",", " ").split() for line in lines] == [[str(n), "word" * (1 + n % 2)] for n in range(100)]
+        assert [line.replace(",", " ").split() for line in lines] == [
+            [str(n), "word" * (1 + n % 2)] for n in range(100)
+        ]
 
 
 @pytest.mark.parametrize("rows", [[], [({"a": [1, "x\ny"]},)], [(float("nan"),), (None,)]])
-def test_a_list_of_rows_is_the_json_of_that_list(rows: list[tuple[object]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_of_rows_is_the_json_of_that_list(
+    rows: list[tuple[object]], capsys: pytest.CaptureFixture[str]
+) -> None:
     emit(("value",), rows, as_json=True)
     expected = [{"value": None if row[0] != row[0] else row[0]} for row in rows]
     assert capsys.readouterr().out == json.dumps(expected, indent=2) + "\n"
 
 
 def test_a_sparkline() -> None:
-    """The lowest and the highest number have the lowest and the highest bar; what is not finite is a gap."""
+    """The lowest and the highest number have the lowest and the highest bar; what is not finite is
+    a gap.
+    """
     assert sparkline([0.0, 0.5, 1.0]) == "\u2581\u2585\u2588"
     assert sparkline([3.0, float("nan"), None, 3.0]) == "\u2581  \u2581"
     assert sparkline([]) == ""

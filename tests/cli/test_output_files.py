@@ -1,4 +1,6 @@
-"""Commands that write files: none of them replaces a database, what belongs to it, a sweep, or a file of another kind."""
+"""Commands that write files: none of them replaces a database, what belongs to it, a sweep, or a
+file of another kind.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,26 @@ WRITERS: dict[str, Words] = {
     "export": lambda path: ["export", "curves", "--csv", str(path)],
     "db backup": lambda path: ["db", "backup", str(path)],
     "db thin": lambda path: ["db", "thin", str(path), "--every", "10"],
-    "select": lambda path: ["select", "tiny.yaml", "--set", "seeds=0", "--yaml", str(path), "--db", "tiny.db"],
+    "select": lambda path: [
+        "select",
+        "tiny.yaml",
+        "--set",
+        "seeds=0",
+        "--yaml",
+        str(path),
+        "--db",
+        "tiny.db",
+    ],
 }
-PLOT = ["plot", "final", "--format", "png,svg", "--where", "task = 'digits' AND method = 'sgd'", "--out"]
+PLOT = [
+    "plot",
+    "final",
+    "--format",
+    "png,svg",
+    "--where",
+    "task = 'digits' AND method = 'sgd'",
+    "--out",
+]
 READ_ONLY_PATHS = {"data_dir", "saved"}
 
 
@@ -74,7 +93,9 @@ MAKE_RUNS = {"run", "sweep", "search"}
 
 
 CREATE = {"new"}
-"""Commands that replace no file, and so have no ``--force``; see tests/components/test_own_components.py."""
+"""Commands that replace no file, and so have no ``--force``; see
+tests/components/test_own_components.py.
+"""
 
 
 def test_every_command_with_a_file_to_write_has_force() -> None:
@@ -88,7 +109,9 @@ def test_every_command_with_a_file_to_write_has_force() -> None:
     }  # plot and demo write through one Studio; run: tests/cli/test_save_model.py
     for words in commands():
         own = parameters(words)
-        paths = {name for name, kind in own.items() if kind is Path or Path in typing.get_args(kind)}
+        paths = {
+            name for name, kind in own.items() if kind is Path or Path in typing.get_args(kind)
+        }
         assert bool(paths - READ_ONLY_PATHS) == (" ".join(words) in writers | CREATE), words
         assert ("force" in own) == (" ".join(words) in {*writers, *MAKE_RUNS}), words
 
@@ -107,15 +130,20 @@ RESERVED = [
 @pytest.mark.thorough
 @pytest.mark.parametrize("force", [[], ["--force"]], ids=["plain", "force"])
 @pytest.mark.parametrize("command", WRITERS)
-def test_reserved_files_stay(command: str, force: list[str], dynabro: Dynabro, prepared: Path) -> None:
+def test_reserved_files_stay(
+    command: str, force: list[str], dynabro: Dynabro, prepared: Path
+) -> None:
     before = contents(prepared)
     for name in RESERVED:
         outcome = dynabro(*WRITERS[command](Path(name)), *force)
-        assert (outcome.code, outcome.out) in ((73, ""), (2, "")), name  # 2: a database that is thinned into itself
+        # 2: a database that is thinned into itself
+        assert (outcome.code, outcome.out) in ((73, ""), (2, "")), name
         (line,) = outcome.problems
-        assert line.startswith(name.removeprefix("./") if outcome.code == 73 else "results.db is to be thinned into itself"), (
-            line
-        )
+        assert line.startswith(
+            name.removeprefix("./")
+            if outcome.code == 73
+            else "results.db is to be thinned into itself"
+        ), line
         assert contents(prepared) == before, name
 
 
@@ -190,7 +218,8 @@ def test_standard_output(name: str, dynabro: Dynabro, results: Path) -> None:
     whole = Path("out.csv").read_bytes()
     done = call("export", "final", "--csv", name, folder=results.parent, capture_output=True)
     assert (done.returncode, done.stdout.encode()) == (0, whole)
-    with Path("all.csv").open("wb", buffering=0) as file:  # behind what is there, as in `>> all.csv`
+    # behind what is there, as in `>> all.csv`
+    with Path("all.csv").open("wb", buffering=0) as file:
         file.write(b"first\n")
         call("export", "final", "--csv", name, folder=results.parent, stdout=file)
     assert Path("all.csv").read_bytes() == b"first\n" + whole

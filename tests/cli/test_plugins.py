@@ -1,4 +1,6 @@
-"""Components of the user's: named by an option, the environment, a sweep or an installed package."""
+"""Components of the user's: named by an option, the environment, a sweep or an installed
+package.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,17 @@ from tests.cli.conftest import Dynabro
 from tests.command_lines import commands, program
 from tests.own import forget, fresh, write_rule
 
-QUICK = ("--task", "quadratic", "--method", "sgd", "--attack", "shift:lambda=1", "--budget", "20", "-q")
+QUICK = (
+    "--task",
+    "quadratic",
+    "--method",
+    "sgd",
+    "--attack",
+    "shift:lambda=1",
+    "--budget",
+    "20",
+    "-q",
+)
 SWEEP = """
 name: own
 plugins: {plugins}
@@ -66,16 +78,27 @@ def test_the_option_loads_a_file(dynabro: Dynabro, rule: Path) -> None:
     assert "own:broken  " in dynabro("list", "aggregators", "--plugin", str(rule)).out
 
 
-def test_a_file_of_the_current_folder_and_a_module_are_the_same_kind_of_thing(dynabro: Dynabro, rule: Path) -> None:
-    assert "The mean of all messages." in dynabro("show", "aggregators/own", "--plugin", "own_rule").out
+def test_a_file_of_the_current_folder_and_a_module_are_the_same_kind_of_thing(
+    dynabro: Dynabro, rule: Path
+) -> None:
+    assert (
+        "The mean of all messages."
+        in dynabro("show", "aggregators/own", "--plugin", "own_rule").out
+    )
     assert f"Defined in: {rule}" in dynabro("show", "aggregators/own").out
 
 
-def test_the_environment_names_plugins(dynabro: Dynabro, rule: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_plugins(
+    dynabro: Dynabro, rule: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = write_rule(rule.parent, "other.py", name="other")
     monkeypatch.setenv("DYNABRO_PLUGINS", f"{rule}:{other}")
     outcome = dynabro("list", "aggregators")
-    assert ("own:broken" in outcome.out, "other:broken" in outcome.out, outcome.err) == (True, True, "")
+    assert ("own:broken" in outcome.out, "other:broken" in outcome.out, outcome.err) == (
+        True,
+        True,
+        "",
+    )
 
 
 def test_a_file_that_is_named_twice_is_loaded_once(dynabro: Dynabro, rule: Path) -> None:
@@ -92,7 +115,9 @@ def installed(folder: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> None
     plugins._installed_done = False
 
 
-def test_an_installed_package_names_its_module(dynabro: Dynabro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_names_its_module(
+    dynabro: Dynabro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = tmp_path / "site"
     installed(site, "own_installed", monkeypatch)
     write_rule(site, "own_installed.py")
@@ -110,16 +135,28 @@ def test_an_installed_package_that_is_broken_is_named(
     (site / "own_broken.py").write_text("\nnothing\n")
     outcome = dynabro("list")
     where = f"{site}/own_broken.py, line 2: NameError: name 'nothing' is not defined"
-    problem = f"plugin of the installed package own-package: {where}. Try: pip uninstall own-package"
+    problem = (
+        f"plugin of the installed package own-package: {where}. Try: pip uninstall own-package"
+    )
     assert (outcome.code, outcome.problems) == (78, [problem])
 
 
 def test_without_plugins_nothing_more_is_loaded() -> None:
-    program = "import sys; from dynabro_cli.cli.app import main; sys.argv = ['dynabro', 'list']; main()"
+    program = (
+        "import sys; from dynabro_cli.cli.app import main; sys.argv = ['dynabro', 'list']; main()"
+    )
     slow = "{'torch', 'pandas', 'sqlalchemy'}"
-    tail = f"print(sorted({{name.partition('.')[0] for name in sys.modules}} & {slow}), file=sys.stderr)"
+    tail = (
+        f"print(sorted({{name.partition('.')[0] for name in sys.modules}} & {slow}), "
+        "file=sys.stderr)"
+    )
     code = f"import atexit, sys; atexit.register(lambda: {tail})\n{program}"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stderr
+        == "[]\n"
+    )
 
 
 # --- what becomes of them
@@ -127,7 +164,10 @@ def test_without_plugins_nothing_more_is_loaded() -> None:
 
 def test_a_run_stores_the_digest_and_the_name(dynabro: Dynabro, rule: Path) -> None:
     assert dynabro("run", "--plugin", "own_rule.py", "--aggregator", "own", *QUICK).code == 0
-    ((text, versions),) = rows("SELECT code_digests, versions FROM runs JOIN environments ON environments.id = environment_id")
+    ((text, versions),) = rows(
+        "SELECT code_digests, versions FROM runs JOIN environments ON environments.id = "
+        "environment_id"
+    )
     digests = json.loads(str(text))
     assert DIGEST.fullmatch(digests["aggregators/own"])
     assert json.loads(str(versions))["plugins"] == [str(rule)]
@@ -141,7 +181,10 @@ def test_a_run_stores_the_digest_and_the_name(dynabro: Dynabro, rule: Path) -> N
     forget()
     outcome = dynabro("run", "--plugin", "own_rule.py", "--aggregator", "own", *QUICK)
     assert outcome.problems == [
-        "warning: stored runs made with other code: 1 of 1 (aggregators/own: 1); --rerun repeats it",
+        (
+            "warning: stored runs made with other code: 1 of 1 (aggregators/own: 1); --rerun "
+            "repeats it"
+        ),
     ]
 
 
@@ -171,23 +214,45 @@ def weight(model, data):
 """
 
 
-def test_files_beside_a_plugin_are_data(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_beside_a_plugin_are_data(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The arrays of a task, the weights that a model starts with, and the code of a metric."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     x, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 2
     (folder / "own_data.py").write_text(DATA)
     np.savez(folder / "side.npz", X=x, y=y)
     torch.save(torch.ones(2, 4), folder / "start.pt")
-    command = ("run", "--plugin", "own_data.py", "--task", "my-data", "--model", "my-start", "--method", "sgd", *QUICK[-3:])
+    command = (
+        "run",
+        "--plugin",
+        "own_data.py",
+        "--task",
+        "my-data",
+        "--model",
+        "my-start",
+        "--method",
+        "sgd",
+        *QUICK[-3:],
+    )
     with fresh():
         assert dynabro(*command).code == 0
         ((text,),) = rows("SELECT code_digests FROM runs")
         digests = json.loads(str(text))
-        assert {"data/my-data", "data/models/my-start", "models/my-start", "tasks/my-data", "metrics/weight"} <= set(digests)
+        assert {
+            "data/my-data",
+            "data/models/my-start",
+            "models/my-start",
+            "tasks/my-data",
+            "metrics/weight",
+        } <= set(digests)
         assert dynabro(*command).err == ""
         torch.save(torch.zeros(2, 4), folder / "start.pt")
         np.savez(folder / "side.npz", X=x, y=y[::-1])
-        found = "warning: stored runs made with other data: 1 of 1 (models/my-start: 1, my-data: 1); --rerun repeats it"
+        found = (
+            "warning: stored runs made with other data: 1 of 1 (models/my-start: 1, "
+            "my-data: 1); --rerun repeats it"
+        )
         assert dynabro(*command).problems == [found]
 
 
@@ -196,9 +261,13 @@ def test_a_sweep_names_files_beside_it(dynabro: Dynabro, folder: Path) -> None:
     below.mkdir()
     write_rule(below)
     (below / "own.yaml").write_text(SWEEP.format(plugins="[own_rule.py]"))
-    what = "the plugins that its file names are not loaded here, and their components cannot be checked"
+    what = (
+        "the plugins that its file names are not loaded here, and their components cannot "
+        "be checked"
+    )
     option = f"--plugin {below}/own_rule.py"
-    for command in (("sweep", "below/own.yaml", "--dry-run"), ("select", "below/own.yaml")):  # which run no stranger's code
+    # which run no stranger's code
+    for command in (("sweep", "below/own.yaml", "--dry-run"), ("select", "below/own.yaml")):
         outcome = dynabro(*command)
         assert (outcome.code, plugins.loaded()) == (2, ())
         assert outcome.problems[0] == f"warning: own: {what}. Try: {option}, which runs their code"
@@ -207,21 +276,37 @@ def test_a_sweep_names_files_beside_it(dynabro: Dynabro, folder: Path) -> None:
     assert (outcome.code, outcome.out.splitlines()[1], outcome.err) == (0, "2 runs planned", "")
 
 
-@pytest.mark.parametrize(("text", "problems"), [
-    ("{a: b}", ["own.yaml:3: plugins must be a text"]),
-    ("[gone.py]", [
-        "warning: own runs the code of plugins that its file names: {folder}/gone.py",
-        "plugin={folder}/gone.py: it cannot be read (No such file or directory). Try: dynabro new aggregator NAME",
-    ]),
-])  # fmt: skip
-def test_a_sweep_with_wrong_plugins_is_refused(dynabro: Dynabro, folder: Path, text: str, problems: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("{a: b}", ["own.yaml:3: plugins must be a text"]),
+        (
+            "[gone.py]",
+            [
+                "warning: own runs the code of plugins that its file names: {folder}/gone.py",
+                (
+                    "plugin={folder}/gone.py: it cannot be read (No such file or directory). Try: "
+                    "dynabro new aggregator NAME"
+                ),
+            ],
+        ),
+    ],
+)
+def test_a_sweep_with_wrong_plugins_is_refused(
+    dynabro: Dynabro, folder: Path, text: str, problems: list[str]
+) -> None:
     (folder / "own.yaml").write_text(SWEEP.format(plugins=text))
     outcome = dynabro("sweep", "own.yaml")
-    assert (outcome.code, outcome.problems) == (2, [problem.format(folder=folder) for problem in problems])
+    assert (outcome.code, outcome.problems) == (
+        2,
+        [problem.format(folder=folder) for problem in problems],
+    )
 
 
 @pytest.mark.thorough
-def test_a_database_with_unknown_components_is_listed_plotted_and_merged(dynabro: Dynabro, folder: Path) -> None:
+def test_a_database_with_unknown_components_is_listed_plotted_and_merged(
+    dynabro: Dynabro, folder: Path
+) -> None:
     with fresh():
         write_rule(folder)
         assert dynabro("run", "--plugin", "own_rule.py", "--aggregator", "own", *QUICK).code == 0
@@ -246,20 +331,38 @@ def test_a_database_with_unknown_components_is_listed_plotted_and_merged(dynabro
 
 def test_an_unknown_component_says_how_to_load_it(dynabro: Dynabro) -> None:
     outcome = dynabro("run", "--aggregator", "zzz", *QUICK)
-    assert outcome.problems[0].endswith("; load your own with --plugin FILE, in Python with load_plugin(FILE)")
+    assert outcome.problems[0].endswith(
+        "; load your own with --plugin FILE, in Python with load_plugin(FILE)"
+    )
 
 
 # --- what goes wrong
 
 
-@pytest.mark.parametrize(("file", "content", "problem"), [
-    ("a.py", "x = 1\n1/0\n", "{folder}/a.py, line 2: ZeroDivisionError: division by zero. Try: python {folder}/a.py, "),
-    ("a.py", "def f(:\n", "{folder}/a.py, line 1: SyntaxError: "),
-    ("a.py", "import no_such_module\n", "{folder}/a.py, line 1: ModuleNotFoundError: No module named 'no_such_module'"),
-    ("a.py", "\nraise SystemExit(0)\n", "{folder}/a.py, line 2: SystemExit: 0"),
-    ("b.py", "import a_part\n", "{folder}/b.py, line 1: ModuleNotFoundError: "),
-])  # fmt: skip
-def test_an_exception_while_loading_is_a_line(dynabro: Dynabro, folder: Path, file: str, content: str, problem: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "content", "problem"),
+    [
+        (
+            "a.py",
+            "x = 1\n1/0\n",
+            (
+                "{folder}/a.py, line 2: ZeroDivisionError: division by zero. Try: python "
+                "{folder}/a.py, "
+            ),
+        ),
+        ("a.py", "def f(:\n", "{folder}/a.py, line 1: SyntaxError: "),
+        (
+            "a.py",
+            "import no_such_module\n",
+            "{folder}/a.py, line 1: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
+        ("a.py", "\nraise SystemExit(0)\n", "{folder}/a.py, line 2: SystemExit: 0"),
+        ("b.py", "import a_part\n", "{folder}/b.py, line 1: ModuleNotFoundError: "),
+    ],
+)
+def test_an_exception_while_loading_is_a_line(
+    dynabro: Dynabro, folder: Path, file: str, content: str, problem: str
+) -> None:
     (folder / file).write_text(content)
     outcome = dynabro("list", "--plugin", file)
     assert outcome.code == 78
@@ -267,13 +370,39 @@ def test_an_exception_while_loading_is_a_line(dynabro: Dynabro, folder: Path, fi
     assert line.startswith(problem.format(folder=folder))
 
 
-@pytest.mark.parametrize(("name", "problem"), [
-    ("gone.py", "plugin=gone.py: it cannot be read (No such file or directory). Try: dynabro new aggregator NAME"),
-    ("pipe.py", "plugin=pipe.py: it cannot be read (it is a pipe). Try: dynabro new aggregator NAME"),
-    ("no_such.module", "plugin=no_such.module: there is no such module. Try: a file that ends in .py, or pip install of"),
-    ("./rule.txt", "plugin=./rule.txt: it is not a Python file. Try: a file that ends in .py, or a module's name"),
-])  # fmt: skip
-def test_a_plugin_that_does_not_exist_is_refused(dynabro: Dynabro, folder: Path, name: str, problem: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        (
+            "gone.py",
+            (
+                "plugin=gone.py: it cannot be read (No such file or directory). Try: dynabro new "
+                "aggregator NAME"
+            ),
+        ),
+        (
+            "pipe.py",
+            "plugin=pipe.py: it cannot be read (it is a pipe). Try: dynabro new aggregator NAME",
+        ),
+        (
+            "no_such.module",
+            (
+                "plugin=no_such.module: there is no such module. Try: a file that ends in .py, or "
+                "pip install of"
+            ),
+        ),
+        (
+            "./rule.txt",
+            (
+                "plugin=./rule.txt: it is not a Python file. Try: a file that ends in .py, or a "
+                "module's name"
+            ),
+        ),
+    ],
+)
+def test_a_plugin_that_does_not_exist_is_refused(
+    dynabro: Dynabro, folder: Path, name: str, problem: str
+) -> None:
     os.mkfifo(folder / "pipe.py")
     outcome = dynabro("list", "--plugin", name)
     assert outcome.code == 2
@@ -281,14 +410,19 @@ def test_a_plugin_that_does_not_exist_is_refused(dynabro: Dynabro, folder: Path,
     assert line.startswith(problem)
 
 
-@pytest.mark.parametrize(("name", "first"), [("cwtm", "dynabro_cli.aggregators.cwtm"), ("own", "own_rule")])
-def test_a_name_that_is_taken_is_refused(dynabro: Dynabro, rule: Path, name: str, first: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "first"), [("cwtm", "dynabro_cli.aggregators.cwtm"), ("own", "own_rule")]
+)
+def test_a_name_that_is_taken_is_refused(
+    dynabro: Dynabro, rule: Path, name: str, first: str
+) -> None:
     other = write_rule(rule.parent, "other.py", name=name)
     outcome = dynabro("list", "--plugin", str(rule), "--plugin", str(other))
     assert outcome.code == 78
     (line,) = outcome.problems
     assert line == (
-        f"{other}, line 14: NameTakenError: aggregator {name!r} is registered twice; {first} has the first one. "
+        f"{other}, line 14: NameTakenError: aggregator {name!r} is registered twice; {first} "
+        "has the first one. "
         "Try: another name, or one of the two"
     )
 
@@ -304,15 +438,25 @@ def test_an_exception_of_the_factory_is_a_line(dynabro: Dynabro, rule: Path) -> 
     outcome = dynabro("run", "--plugin", str(rule), "--aggregator", "own:broken=factory", *QUICK)
     assert (outcome.code, outcome.problems) == (
         78,
-        [f"aggregator 'own': {rule}, line 18: KeyError: 'in the factory'. Try: its test, which shows the traceback"],
+        [
+            (
+                f"aggregator 'own': {rule}, line 18: KeyError: 'in the factory'. Try: its test, "
+                "which shows the traceback"
+            )
+        ],
     )
 
 
-def test_an_exception_during_a_run_is_a_line_and_the_log_has_the_traceback(dynabro: Dynabro, rule: Path) -> None:
+def test_an_exception_during_a_run_is_a_line_and_the_log_has_the_traceback(
+    dynabro: Dynabro, rule: Path
+) -> None:
     outcome = dynabro("run", "--plugin", str(rule), "--aggregator", "own:broken=rule", *QUICK)
     assert outcome.code == 78
     (line,) = outcome.problems
-    assert line.startswith(f"the run failed ({rule}, line 22: ZeroDivisionError: in the rule) and is stored as failed. ")
+    assert line.startswith(
+        f"the run failed ({rule}, line 22: ZeroDivisionError: in the rule) and is stored as "
+        "failed. "
+    )
     log = dynabro("logs", "1").out
     assert "Traceback (most recent call last):" in log
     assert f'File "{rule}", line 22, in rule' in log
@@ -340,10 +484,17 @@ def forking(messages, *, f: int):
 WAYS = [("1", "raise ValueError('bang')"), ("0", "raise SystemExit(0)"), ("0", "pass")]
 
 
-@pytest.mark.parametrize(("jobs", "copy"), [WAYS[0], *(pytest.param(*way, marks=pytest.mark.thorough) for way in WAYS[1:])])
-def test_a_component_that_forks_fails_its_run_and_no_other(dynabro: Dynabro, folder: Path, jobs: str, copy: str) -> None:
+@pytest.mark.parametrize(
+    ("jobs", "copy"),
+    [WAYS[0], *(pytest.param(*way, marks=pytest.mark.thorough) for way in WAYS[1:])],
+)
+def test_a_component_that_forks_fails_its_run_and_no_other(
+    dynabro: Dynabro, folder: Path, jobs: str, copy: str
+) -> None:
     (folder / "rule.py").write_text(FORKING.format(copy=copy))
-    (folder / "own.yaml").write_text(SWEEP.format(plugins="[rule.py]").replace("[cwmed, own]", "[forking, cwmed, mean]"))
+    (folder / "own.yaml").write_text(
+        SWEEP.format(plugins="[rule.py]").replace("[cwmed, own]", "[forking, cwmed, mean]")
+    )
     words = [sys.executable, "-m", "dynabro_cli", "sweep", "own.yaml", "--jobs", jobs, "--quiet"]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 3, ended.stderr
@@ -387,5 +538,7 @@ def test_two_versions_of_a_plugin_do_not_share_a_process(rule: Path) -> None:
 
 
 def test_a_module_must_be_installed_where_runs_are_made() -> None:
-    with pytest.raises(plugins.PluginError, match=r"no_such_module.* on every machine that makes runs"):
+    with pytest.raises(
+        plugins.PluginError, match=r"no_such_module.* on every machine that makes runs"
+    ):
         plugins.load_sent([plugins.Plugin("no_such_module")])

@@ -22,9 +22,34 @@ from tests.test_readme import STATEMENTS
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
-QUADRATIC = ("--task", "quadratic", "--method", "sgd", "--attack", "shift:lambda=1", "--aggregator", "cwmed", "--budget", "20")
-DIGITS = ("--task", "digits", "--model", "logistic", "--budget", "20", "--eval-every", "10", "--threads", "1")
-SWEEP = "{name: small, base: {task: quadratic, budget: 20}, grid: {method: [sgd, momentum]}, seeds: 0..1}"
+QUADRATIC = (
+    "--task",
+    "quadratic",
+    "--method",
+    "sgd",
+    "--attack",
+    "shift:lambda=1",
+    "--aggregator",
+    "cwmed",
+    "--budget",
+    "20",
+)
+DIGITS = (
+    "--task",
+    "digits",
+    "--model",
+    "logistic",
+    "--budget",
+    "20",
+    "--eval-every",
+    "10",
+    "--threads",
+    "1",
+)
+SWEEP = (
+    "{name: small, base: {task: quadratic, budget: 20}, grid: {method: [sgd, momentum]}, "
+    "seeds: 0..1}"
+)
 TIMES = {"started_at", "finished_at", "wall_seconds", "heartbeat_at", "owner", "pid"}
 
 
@@ -36,7 +61,8 @@ def both(postgres: str, folder: Path) -> tuple[str, str]:
 
 
 def without_times(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in (*TIMES, "rows_digest")}  # the digest covers the times
+    # the digest covers the times
+    return {name: value for name, value in row.items() if name not in (*TIMES, "rows_digest")}
 
 
 def rows_of(file: str) -> list[list[str]]:
@@ -60,23 +86,33 @@ def test_commands_give_what_they_give_with_a_file(both: tuple[str, str], dynabro
         outcome = dynabro("run", *QUADRATIC, "--db", database, "--quiet")
         assert "already in" in outcome.out
         assert dynabro("run", *QUADRATIC, "--db", database, "--quiet", "--rerun").code == 0
-        outcome = dynabro("sweep", "small.yaml", "--jobs", "1", "--db", database, "--quiet", "--json")
+        outcome = dynabro(
+            "sweep", "small.yaml", "--jobs", "1", "--db", database, "--quiet", "--json"
+        )
         assert outcome.code == 0
         assert json.loads(outcome.out)["status"] == {"finished": 4}
         outcome = dynabro("sweep", "small.yaml", "--dry-run", "--json", "--db", database)
-        assert [json.loads(outcome.out)[name] for name in ("planned", "stored", "to_do")] == [4, 4, 0]
+        assert [json.loads(outcome.out)[name] for name in ("planned", "stored", "to_do")] == [
+            4,
+            4,
+            0,
+        ]
 
     listed = [json.loads(dynabro("runs", "--json", "--db", database).out) for database in both]
     assert len(listed[0]) == 7
     assert [*map(without_times, listed[0])] == [*map(without_times, listed[1])]
-    shown = [json.loads(dynabro("show", "runs/2", "--json", "--db", database).out) for database in both]
+    shown = [
+        json.loads(dynabro("show", "runs/2", "--json", "--db", database).out) for database in both
+    ]
     assert without_times(shown[0]) == without_times(shown[1])
     assert list(map(type, shown[0].values())) == list(map(type, shown[1].values()))
     assert dynabro("show", "runs/2", "--db", both[0]).code == 0
     for what in ("curves", "final", "rounds"):
         for database, file in zip(both, ("server.csv", "file.csv"), strict=True):
             where = "task = 'digits' OR method LIKE 'mom%'"
-            assert dynabro("export", what, "--csv", file, "--where", where, "--db", database).code == 0
+            assert (
+                dynabro("export", what, "--csv", file, "--where", where, "--db", database).code == 0
+            )
         assert rows_of("server.csv") == rows_of("file.csv")
         assert len(rows_of("file.csv")) > 2
 
@@ -95,7 +131,10 @@ def test_sql_of_the_readme(both: tuple[str, str], dynabro: Dynabro) -> None:
         assert any(isinstance(value, float) for value in numbers[0].values())  # and not text
 
 
-@pytest.mark.parametrize("sql", ["DELETE FROM runs", "SET x.y = 1", "COPY runs TO PROGRAM 'cat'", "SELECT nosuch FROM runs"])
+@pytest.mark.parametrize(
+    "sql",
+    ["DELETE FROM runs", "SET x.y = 1", "COPY runs TO PROGRAM 'cat'", "SELECT nosuch FROM runs"],
+)
 def test_wrong_sql_is_a_line(sql: str, both: tuple[str, str], dynabro: Dynabro) -> None:
     dynabro("run", *QUADRATIC, "--db", both[0], "--quiet")
     outcome = dynabro("query", sql, "--db", both[0])
@@ -104,9 +143,12 @@ def test_wrong_sql_is_a_line(sql: str, both: tuple[str, str], dynabro: Dynabro) 
 
 
 @pytest.mark.parametrize(
-    "command", [("run", *QUADRATIC), ("sweep", "small.yaml"), ("runs",), ("show", "runs/1"), ("db", "check")]
+    "command",
+    [("run", *QUADRATIC), ("sweep", "small.yaml"), ("runs",), ("show", "runs/1"), ("db", "check")],
 )
-def test_a_database_that_is_not_there(command: tuple[str, ...], both: tuple[str, str], dynabro: Dynabro) -> None:
+def test_a_database_that_is_not_there(
+    command: tuple[str, ...], both: tuple[str, str], dynabro: Dynabro
+) -> None:
     url = make_url(both[0]).set(database="nosuch").render_as_string(hide_password=False)
     outcome = dynabro(*command, "--db", url)
     assert (outcome.code, outcome.out) == (66, "")
@@ -114,7 +156,8 @@ def test_a_database_that_is_not_there(command: tuple[str, ...], both: tuple[str,
     assert 'database "nosuch" does not exist' in line
 
 
-# The program, whose database takes no connections any more when the first run is to be stored as finished.
+# The program, whose database takes no connections any more when the first run is to be stored as
+# finished.
 CUT_OFF = """
 import sys
 from dynabro_cli.store.recorder import Recorder
@@ -130,14 +173,18 @@ main()
 """
 
 
-@pytest.mark.parametrize(("command", "runs"), [(("run", *QUADRATIC), 1), (("sweep", "small.yaml", "--jobs", "2"), 4)])
+@pytest.mark.parametrize(
+    ("command", "runs"), [(("run", *QUADRATIC), 1), (("sweep", "small.yaml", "--jobs", "2"), 4)]
+)
 def test_a_command_that_is_cut_off_can_be_repeated(
     command: tuple[str, ...], runs: int, both: tuple[str, str], dynabro: Dynabro
 ) -> None:
     url = both[0]
     words = [sys.executable, "-c", CUT_OFF, *command, "--quiet", "--db", url]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "DYNABRO_BUSY_SECONDS": "2"}
-    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(
+        words, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     allow_connections(url, True)
     assert (ended.returncode, ended.stdout) == (75, ""), ended.stderr
     waiting, line = ended.stderr.splitlines()

@@ -41,7 +41,9 @@ def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[st
     captured = capsys.readouterr()
     assert captured.out == ""
     lines = captured.err.splitlines()
-    assert [int(line.split("/")[0]) for line in lines] == [index * 400 // PLAIN_LINES for index in range(PLAIN_LINES + 1)]
+    assert [int(line.split("/")[0]) for line in lines] == [
+        index * 400 // PLAIN_LINES for index in range(PLAIN_LINES + 1)
+    ]
     assert all(line.split("/")[1].startswith("400: accuracy ") for line in lines)
     assert "accuracy 0.2500, 2 Byzantine" in lines[10]
     assert lines[-1].endswith(" samples/s")
@@ -50,13 +52,22 @@ def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[st
 
 def test_rounds_that_cost_more_than_a_twentieth(capsys: pytest.CaptureFixture[str]) -> None:
     show(10, step=7)
-    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["0/10", "7/10", "10/10"]
+    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "0/10",
+        "7/10",
+        "10/10",
+    ]
 
 
 def test_a_long_round_and_short_ones_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
     with RunProgress(400, samples=272, quiet=False) as progress:
         tell(progress, *(evaluated(spent, 0.5) for spent in (0, 200, 201, 202, 219, 220, 221, 400)))
-    assert [line.split("/")[0] for line in capsys.readouterr().err.splitlines()] == ["0", "200", "220", "400"]
+    assert [line.split("/")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "0",
+        "200",
+        "220",
+        "400",
+    ]
 
 
 @pytest.fixture
@@ -67,7 +78,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_a_budget_spent_before_the_first_round_does_not_count(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+def test_a_budget_spent_before_the_first_round_does_not_count(
+    capsys: pytest.CaptureFixture[str], clock: list[float]
+) -> None:
     """Progress of safeguard's noise measurement: 10 of 100 at once, then a second for each."""
     with RunProgress(100, samples=1, quiet=False) as progress:
         tell(progress, started(), dataclasses.replace(evaluated(0, 0.1), budget=10))
@@ -81,7 +94,9 @@ def test_a_budget_spent_before_the_first_round_does_not_count(capsys: pytest.Cap
     ]
 
 
-def test_a_resumed_run_counts_from_its_checkpoint(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+def test_a_resumed_run_counts_from_its_checkpoint(
+    capsys: pytest.CaptureFixture[str], clock: list[float]
+) -> None:
     with RunProgress(100, samples=1, quiet=False) as progress:
         tell(progress, dataclasses.replace(started(), resumed=totals(80)))
         clock[0] += 10
@@ -94,7 +109,9 @@ def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_terminal_gets_a_live_line_and_data_stay_clean(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_a_live_line_and_data_stay_clean(
+    dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # standard error is taken for a terminal
     outcome = dynabro(*QUADRATIC)
     assert outcome.code == 0
@@ -105,7 +122,9 @@ def test_a_terminal_gets_a_live_line_and_data_stay_clean(dynabro: Dynabro, monke
     assert len(outcome.out.splitlines()) == 3
 
 
-def test_the_terminal_is_given_back_after_an_error(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_terminal_is_given_back_after_an_error(
+    dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ValueError("bang")
 
@@ -113,5 +132,6 @@ def test_the_terminal_is_given_back_after_an_error(dynabro: Dynabro, monkeypatch
     monkeypatch.setattr(setup, "simulate_run", fail)
     outcome = dynabro(*QUADRATIC)
     assert outcome.code == 70
-    assert outcome.err.rindex("\x1b[?25h") > outcome.err.rindex("\x1b[?25l")  # the cursor is shown again
+    # the cursor is shown again
+    assert outcome.err.rindex("\x1b[?25h") > outcome.err.rindex("\x1b[?25l")
     assert "dynabro: the run failed (ValueError: bang)" in outcome.err.splitlines()[-1]

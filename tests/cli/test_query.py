@@ -39,8 +39,13 @@ def test_json_and_csv_are_exact(dynabro: Dynabro, results: Path) -> None:
 def test_text_survives_csv_and_json(dynabro: Dynabro, results: Path) -> None:
     text = 'a "quoted", line\nand größe ☃'
     sql = f"SELECT '{text}' AS text, NULL AS none, 1e300 * 10 AS big"
-    assert list(csv.reader(io.StringIO(dynabro("query", sql, "--csv").out))) == [["text", "none", "big"], [text, "", "1e+301"]]
-    assert json.loads(dynabro("query", sql, "--json").out) == [{"text": text, "none": None, "big": 1e301}]
+    assert list(csv.reader(io.StringIO(dynabro("query", sql, "--csv").out))) == [
+        ["text", "none", "big"],
+        [text, "", "1e+301"],
+    ]
+    assert json.loads(dynabro("query", sql, "--json").out) == [
+        {"text": text, "none": None, "big": 1e301}
+    ]
 
 
 def test_json_is_json_where_a_number_is_infinite(dynabro: Dynabro, results: Path) -> None:
@@ -60,7 +65,11 @@ def test_no_rows(dynabro: Dynabro, results: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (("SELECT 1", "--json", "--csv"), 2, "--json and --csv exclude each other. Try: one of them"),
+        (
+            ("SELECT 1", "--json", "--csv"),
+            2,
+            "--json and --csv exclude each other. Try: one of them",
+        ),
         (("DELETE FROM runs",), 2, "only reading is allowed here"),
         (("UPDATE runs SET status = 'failed'",), 2, "only reading is allowed here"),
         (("INSERT INTO runs (id) VALUES (1)",), 2, "only reading is allowed here"),
@@ -75,20 +84,30 @@ def test_no_rows(dynabro: Dynabro, results: Path) -> None:
         (("SELECT 1", "--db", "missing.db"), 66, "there is no database missing.db"),
     ],
 )
-def test_what_is_wrong_is_a_line(arguments: tuple[str, ...], code: int, problem: str, dynabro: Dynabro, results: Path) -> None:
+def test_what_is_wrong_is_a_line(
+    arguments: tuple[str, ...], code: int, problem: str, dynabro: Dynabro, results: Path
+) -> None:
     before = read(results, "SELECT * FROM runs")
     outcome = dynabro("query", *arguments)
     assert (outcome.code, outcome.out) == (code, "")
     (line,) = outcome.problems
     assert problem in line
     assert read(results, "SELECT * FROM runs") == before
-    assert {item.name for item in results.parent.iterdir()} <= {"results.db", "results.db-wal", "results.db-shm"}
+    assert {item.name for item in results.parent.iterdir()} <= {
+        "results.db",
+        "results.db-wal",
+        "results.db-shm",
+    }
 
 
 def test_an_error_in_the_middle_of_the_rows(dynabro: Dynabro, results: Path) -> None:
     lowest = "-9223372036854775807 - 1"  # has no absolute value
     numbers = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 5000)"
-    outcome = dynabro("query", f"{numbers} SELECT abs(CASE WHEN x = 4000 THEN {lowest} ELSE x END) FROM c", "--csv")
+    outcome = dynabro(
+        "query",
+        f"{numbers} SELECT abs(CASE WHEN x = 4000 THEN {lowest} ELSE x END) FROM c",
+        "--csv",
+    )
     assert outcome.code == 2
     (line,) = outcome.problems
     assert line.startswith("SQL: integer overflow")

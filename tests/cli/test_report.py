@@ -34,15 +34,23 @@ def test_the_example_writes_a_report_that_replaces_itself(dynabro: Dynabro, resu
 
 
 @needs_web
-def test_a_report_of_runs_of_which_some_have_no_code_digests(dynabro: Dynabro, results: Path) -> None:
+def test_a_report_of_runs_of_which_some_have_no_code_digests(
+    dynabro: Dynabro, results: Path
+) -> None:
     change(results, "UPDATE runs SET code_digests = NULL WHERE id = 1")
     outcome = dynabro("report")
     assert outcome.code == 0
     assert "7 runs written to report.html (" in outcome.err
-    change(results, 'UPDATE runs SET code_digests = \'{"data/digits":"000000000000"}\' WHERE id IN (1, 2)')
+    change(
+        results,
+        'UPDATE runs SET code_digests = \'{"data/digits":"000000000000"}\' WHERE id IN (1, 2)',
+    )
     assert dynabro("report").err.splitlines()[:2] == [
         "dynabro: warning: stored runs made with other data: 2 of 7 (digits: 2)",
-        "dynabro: warning: these runs were made with 2 versions of the data of digits, which no mean or comparison should mix",
+        (
+            "dynabro: warning: these runs were made with 2 versions of the data of digits, which "
+            "no mean or comparison should mix"
+        ),
     ]
 
 
@@ -79,7 +87,9 @@ def test_a_report_for_a_pipe(dynabro: Dynabro, results: Path, folder: Path) -> N
         ("1) UNION SELECT (1", 2, "SQL: "),
     ],
 )
-def test_conditions_that_find_nothing(where: str, code: int, problem: str, dynabro: Dynabro, results: Path) -> None:
+def test_conditions_that_find_nothing(
+    where: str, code: int, problem: str, dynabro: Dynabro, results: Path
+) -> None:
     outcome = dynabro("report", "--where", where)
     assert (outcome.code, outcome.out) == (code, "")
     assert problem in outcome.err
@@ -87,9 +97,15 @@ def test_conditions_that_find_nothing(where: str, code: int, problem: str, dynab
 
 
 @pytest.mark.parametrize("missing", ["altair", "jinja2", "vl_convert"])
-def test_without_the_extra(missing: str, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra(
+    missing: str, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == missing else find(name, *more))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name == missing else find(name, *more),
+    )
     outcome: Any = dynabro("report")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.problems[-1].endswith("is not installed. Try: pip install 'dynabro[web]'")

@@ -40,18 +40,23 @@ QUADRATIC = ("run", "--task", "quadratic", "--method", "sgd", "--budget", "20", 
 # --- what it prints and stores
 
 
-def test_the_result_on_standard_output_and_progress_on_standard_error(dynabro: Dynabro, folder: Path) -> None:
+def test_the_result_on_standard_output_and_progress_on_standard_error(
+    dynabro: Dynabro, folder: Path
+) -> None:
     outcome = dynabro(*DIGITS)
     assert outcome.code == 0
     (accuracy,) = read(folder / "results.db", "SELECT final_accuracy FROM runs")[0]
     what, result, where = outcome.out.splitlines()
     assert what == "digits: sgd, cwtm, sf, periodic:K=10, seed 0"
     assert result.startswith(
-        f"finished: test accuracy {accuracy:.4f} after 40 rounds and 40 gradient computations per worker (3 "
+        f"finished: test accuracy {accuracy:.4f} after 40 rounds and 40 gradient computations "
+        "per worker (3 "
     )
     assert where == "run 1, stored in results.db"
     first, *lines = outcome.err.splitlines()
-    assert first.startswith("digits, sgd, cwtm, sf, periodic:K=10, seed 0, model=logistic, attack_entry=gradient, ")
+    assert first.startswith(
+        "digits, sgd, cwtm, sf, periodic:K=10, seed 0, model=logistic, attack_entry=gradient, "
+    )
     assert [line.split(":")[0] for line in lines] == ["0/40", "10/40", "20/40", "30/40", "40/40"]
     assert all(re.search(r": accuracy 0\.\d{4}, .*samples/s", line) for line in lines)
 
@@ -79,9 +84,16 @@ def test_an_objective_reports_its_gap(dynabro: Dynabro, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("option", "most"),
-    [("--eval-every", 2**31 - 1), ("--budget", 2_000_000_000), ("--batch-size", 2**31 - 1), ("--byzantine", 2**31 - 1)],
+    [
+        ("--eval-every", 2**31 - 1),
+        ("--budget", 2_000_000_000),
+        ("--batch-size", 2**31 - 1),
+        ("--byzantine", 2**31 - 1),
+    ],
 )
-def test_a_number_that_no_column_holds_is_refused(option: str, most: int, dynabro: Dynabro, folder: Path) -> None:
+def test_a_number_that_no_column_holds_is_refused(
+    option: str, most: int, dynabro: Dynabro, folder: Path
+) -> None:
     for value in (str(most + 1), "3e9", "1e12"):
         outcome = dynabro("run", "--task", "quadratic", option, value)
         assert (outcome.code, outcome.out) == (2, "")
@@ -96,12 +108,17 @@ def test_the_largest_number_that_a_column_holds_is_stored(dynabro: Dynabro) -> N
 
 
 def test_a_run_that_diverges_is_a_result(dynabro: Dynabro, folder: Path) -> None:
-    outcome = dynabro(*DIGITS, "--aggregator", "mean", "--attack", "none", "--lr", "1e38", "--quiet")
+    outcome = dynabro(
+        *DIGITS, "--aggregator", "mean", "--attack", "none", "--lr", "1e38", "--quiet"
+    )
     assert outcome.code == 0
     assert "\ndiverged: test accuracy 0." in outcome.out
     assert read(folder / "results.db", "SELECT status FROM runs") == [("diverged",)]
     assert (
-        "already in results.db" in dynabro(*DIGITS, "--aggregator", "mean", "--attack", "none", "--lr", "1e38", "--quiet").out
+        "already in results.db"
+        in dynabro(
+            *DIGITS, "--aggregator", "mean", "--attack", "none", "--lr", "1e38", "--quiet"
+        ).out
     )
 
 
@@ -130,7 +147,9 @@ def test_every_option_reaches_the_database(dynabro: Dynabro, folder: Path) -> No
         "--data": "gamma:similarity=0.5",
         "--validation": "0.25",
     }
-    outcome = dynabro("run", *itertools.chain(*options.items()), "--pre", "nnm", "--pre", "nnm:f=3", "--json")
+    outcome = dynabro(
+        "run", *itertools.chain(*options.items()), "--pre", "nnm", "--pre", "nnm:f=3", "--json"
+    )
     row = json.loads(outcome.out)
     fields = {
         name.lstrip("-").replace("-", "_").replace("lr", "learning_rate", name == "--lr"): value
@@ -141,14 +160,30 @@ def test_every_option_reaches_the_database(dynabro: Dynabro, folder: Path) -> No
 
 
 def test_precision_and_compile_are_stored_and_shown(dynabro: Dynabro, folder: Path) -> None:
-    commands: list[tuple[str, ...]] = [(), ("--compile", "off"), ("--precision", "bf16"), ("--precision", "fp32")]
-    ids = [json.loads(dynabro(*DIGITS, *options, "--json", "--quiet").out)["id"] for options in commands]
+    commands: list[tuple[str, ...]] = [
+        (),
+        ("--compile", "off"),
+        ("--precision", "bf16"),
+        ("--precision", "fp32"),
+    ]
+    ids = [
+        json.loads(dynabro(*DIGITS, *options, "--json", "--quiet").out)["id"]
+        for options in commands
+    ]
     assert ids == [1, 1, 2, 1]  # compile does not make another run, but precision does
     assert read(folder / "results.db", "SELECT precision FROM runs") == [("fp32",), ("bf16",)]
-    assert [run["precision"] for run in json.loads(dynabro("runs", "--json").out)] == ["fp32", "bf16"]
-    assert json.loads(dynabro("show", "runs/2", "--json").out)["versions"]["compile"] == "off: too little work"
+    assert [run["precision"] for run in json.loads(dynabro("runs", "--json").out)] == [
+        "fp32",
+        "bf16",
+    ]
+    assert (
+        json.loads(dynabro("show", "runs/2", "--json").out)["versions"]["compile"]
+        == "off: too little work"
+    )
     for what in ("curves", "final", "rounds"):
-        header, *rows = [line.split(",") for line in dynabro("export", what, "--csv", "-").out.splitlines()]
+        header, *rows = [
+            line.split(",") for line in dynabro("export", what, "--csv", "-").out.splitlines()
+        ]
         assert {row[header.index("precision")] for row in rows} == {"fp32", "bf16"}
 
 
@@ -164,44 +199,80 @@ def test_compile_reaches_the_simulation(dynabro: Dynabro, monkeypatch: pytest.Mo
     for options in ((), ("--compile", "off"), ("--compile", "auto")):
         assert dynabro(*QUADRATIC, "--rerun", *options).code == 0
     assert given == ["auto", "off", "auto"]
-    assert json.loads(dynabro("show", "runs/1", "--json").out)["versions"]["compile"] == "off"  # as it is for any objective
+    # as it is for any objective
+    assert json.loads(dynabro("show", "runs/1", "--json").out)["versions"]["compile"] == "off"
 
 
 @pytest.mark.parametrize("way", ["script", pytest.param("module", marks=pytest.mark.thorough)])
 def test_files_of_the_working_folder_do_not_run(way: str, folder: Path) -> None:
-    """Nor in worker processes. ``python -m`` imports some modules before it gives the word to the program."""
+    """Nor in worker processes. ``python -m`` imports some modules before it gives the word to the
+    program.
+    """
     program = folder / "bin" / "dynabro"
     program.parent.mkdir()
     program.write_text("from dynabro_cli.cli.app import main\nmain()\n")
-    command = {"script": [sys.executable, str(program)], "module": [sys.executable, "-m", "dynabro_cli"]}[way]
+    command = {
+        "script": [sys.executable, str(program)],
+        "module": [sys.executable, "-m", "dynabro_cli"],
+    }[way]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     names = sys.stdlib_module_names | {"numpy", "torch", "sqlalchemy", "yaml"}
     if way == "module":
         early = [sys.executable, "-c", "import runpy, sys; print(*sys.modules)"]
-        names -= set(subprocess.run(early, env=environment, capture_output=True, text=True, check=True).stdout.split())
+        names -= set(
+            subprocess.run(
+                early, env=environment, capture_output=True, text=True, check=True
+            ).stdout.split()
+        )
     assert {"enum", "signal", "select", "socket", "pickle"} < names
     for name in names:
         (folder / f"{name}.py").write_text(f"raise SystemExit('{name}.py has run')\n")
-    ended = subprocess.run([*command, *QUADRATIC], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [*command, *QUADRATIC],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.thorough
 def test_a_compiled_run_ends_in_silence(folder: Path) -> None:
     """Python has no semaphore of a killed worker to warn of."""
-    command = [sys.executable, "-m", "dynabro_cli", *DIGITS, "--device", "cpu", "--compile", "on", "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "dynabro_cli",
+        *DIGITS,
+        "--device",
+        "cpu",
+        "--compile",
+        "on",
+        "--quiet",
+    ]
     environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert read(folder / "results.db", "SELECT json_extract(versions, '$.compile') LIKE 'on%' FROM environments") == [(1,)]
+    assert read(
+        folder / "results.db",
+        "SELECT json_extract(versions, '$.compile') LIKE 'on%' FROM environments",
+    ) == [(1,)]
 
 
-def test_compiling_without_a_compiler(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiling_without_a_compiler(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("CXX", raising=False)
     outcome = dynabro(*DIGITS, "--compile", "on", "--device", "cpu")
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.problems == ["compile=on needs a C++ compiler, which was not found. Try: install it, or --compile off"]
+    assert outcome.problems == [
+        "compile=on needs a C++ compiler, which was not found. Try: install it, or --compile off"
+    ]
     assert read(folder / "results.db", "SELECT COUNT(*) FROM runs") == [(0,)]
 
 
@@ -209,13 +280,17 @@ def test_large_seeds_are_kept_apart(dynabro: Dynabro, folder: Path) -> None:
     seeds = [2**53 + 1, 2**53, 2**63 - 1]  # a double has no room for the first and the last
     for seed in seeds:
         assert dynabro(*QUADRATIC, "--seed", str(seed)).code == 0
-    assert read(folder / "results.db", "SELECT seed FROM runs ORDER BY id") == [(seed,) for seed in seeds]
+    assert read(folder / "results.db", "SELECT seed FROM runs ORDER BY id") == [
+        (seed,) for seed in seeds
+    ]
 
 
 def test_a_pre_aggregator_changes_the_numbers(dynabro: Dynabro, folder: Path) -> None:
     assert dynabro(*DIGITS, "--quiet").code == 0
     assert dynabro(*DIGITS, "--pre", "nnm", "--quiet").code == 0
-    (plain, mixed) = read(folder / "results.db", "SELECT pre_aggregators, final_loss FROM runs ORDER BY id")
+    (plain, mixed) = read(
+        folder / "results.db", "SELECT pre_aggregators, final_loss FROM runs ORDER BY id"
+    )
     assert (plain[0], mixed[0]) == ("none", "nnm")
     assert plain[1] != mixed[1]
 
@@ -223,15 +298,24 @@ def test_a_pre_aggregator_changes_the_numbers(dynabro: Dynabro, folder: Path) ->
 def test_a_chain_is_joined_or_repeated(dynabro: Dynabro, folder: Path) -> None:
     """Options of both names give the same run."""
     name, parts = "nnm+clipping:c=2+bucketing:s=1", ("nnm", "clipping:c=2", "bucketing:s=1")
-    for given in (("--pre", name), ("--pre-aggregators", name), [word for part in parts for word in ("--pre", part)]):
+    for given in (
+        ("--pre", name),
+        ("--pre-aggregators", name),
+        [word for part in parts for word in ("--pre", part)],
+    ):
         assert dynabro(*QUADRATIC, *given).code == 0
     assert read(folder / "results.db", "SELECT pre_aggregators FROM runs") == [(name,)]
 
 
 def test_a_chain_that_leaves_too_few_messages_is_refused(dynabro: Dynabro) -> None:
-    outcome = dynabro(*DIGITS, "--workers", "17", "--byzantine", "4", "--pre", "nnm", "--pre", "bucketing:s=3")
+    outcome = dynabro(
+        *DIGITS, "--workers", "17", "--byzantine", "4", "--pre", "nnm", "--pre", "bucketing:s=3"
+    )
     assert (outcome.code, outcome.out) == (2, "")
-    assert "s=3 makes 6 messages of 17, and f=4 Byzantine workers could be in half of them. Try: 'bucketing:s=2'" in outcome.err
+    assert (
+        "s=3 makes 6 messages of 17, and f=4 Byzantine workers could be in half of them. Try: "
+        "'bucketing:s=2'" in outcome.err
+    )
 
 
 def test_the_number_of_threads_is_set(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +325,9 @@ def test_the_number_of_threads_is_set(dynabro: Dynabro, monkeypatch: pytest.Monk
     assert asked == [2]
 
 
-def test_the_commit_of_the_folder_is_noted(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_of_the_folder_is_noted(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def answer(code: int, text: str) -> Callable[..., Any]:
         return lambda *_, **__: subprocess.CompletedProcess([], code, text.encode(), b"")
 
@@ -290,17 +376,34 @@ def test_a_process_of_its_own_and_this_one_store_the_same(dynabro: Dynabro, fold
 
 @pytest.mark.thorough
 def test_a_run_that_takes_too_long_fails(dynabro: Dynabro, folder: Path) -> None:
-    outcome = dynabro("run", "--task", "quadratic", "--budget", "1000000", "--timeout", "1", "--jobs", "1", "--quiet")
+    outcome = dynabro(
+        "run",
+        "--task",
+        "quadratic",
+        "--budget",
+        "1000000",
+        "--timeout",
+        "1",
+        "--jobs",
+        "1",
+        "--quiet",
+    )
     assert outcome.code == 70
     (line,) = outcome.problems
-    assert line.startswith("the run failed (timeout: it took longer than 1 s) and is stored as failed. ")
+    assert line.startswith(
+        "the run failed (timeout: it took longer than 1 s) and is stored as failed. "
+    )
     assert read(folder / "results.db", "SELECT status FROM runs") == [("failed",)]
 
 
 @pytest.mark.thorough
 def test_problems_of_the_process_have_their_exit_codes(dynabro: Dynabro, folder: Path) -> None:
     for words, code, problem in (
-        (("--task", "image-folder:name=pets", "--model", "logistic", "--data-dir", "data"), 66, "no images under "),
+        (
+            ("--task", "image-folder:name=pets", "--model", "logistic", "--data-dir", "data"),
+            66,
+            "no images under ",
+        ),
         (("--task", "quadratic:dimension=999999999"), 2, "memory: a run here needs "),
     ):
         outcome = dynabro("run", *words, "--budget", "1", "--quiet", "--jobs", "1")
@@ -313,7 +416,9 @@ def test_problems_of_the_process_have_their_exit_codes(dynabro: Dynabro, folder:
 # --- again
 
 
-def test_what_is_stored_is_not_run_again(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_stored_is_not_run_again(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = dynabro(*DIGITS)
 
     def never(*_: object, **__: object) -> None:
@@ -339,15 +444,24 @@ def test_other_code_is_told(dynabro: Dynabro, folder: Path) -> None:
     outcome = dynabro(*QUADRATIC, "--quiet")
     assert (outcome.code, outcome.problems) == (
         0,
-        ["warning: stored runs made with other code: 1 of 1 (aggregators/cwtm: 1); --rerun repeats it"],
+        [
+            (
+                "warning: stored runs made with other code: 1 of 1 (aggregators/cwtm: 1); --rerun "
+                "repeats it"
+            )
+        ],
     )
     assert json.loads(dynabro("show", "runs/1", "--json").out)["code_digests"] == json.loads(other)
     assert dynabro(*QUADRATIC, "--quiet", "--rerun").err == ""
     assert read(folder / "results.db", "SELECT code_digests FROM runs") == [(text,)]
 
 
-def test_other_data_are_told(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is overwritten: the stored run, its repetition, its copy in another database, and without the file."""
+def test_other_data_are_told(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is overwritten: the stored run, its repetition, its copy in another database, and
+    without the file.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     x, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 2
     command = ("run", "--task", "npz:file=d.npz", "--method", "sgd", "--budget", "20", "--quiet")
@@ -360,11 +474,15 @@ def test_other_data_are_told(dynabro: Dynabro, folder: Path, monkeypatch: pytest
     assert dynabro("runs").problems == [warning]
     assert dynabro(*command, "--rerun").err == dynabro(*command).err == dynabro("runs").err == ""
     mixed = (
-        "warning: these runs were made with 2 versions of the data of npz:file=d.npz, which no mean or comparison should mix"
+        "warning: these runs were made with 2 versions of the data of npz:file=d.npz, "
+        "which no mean or comparison should mix"
     )
     for dry in ((), ("--dry-run",)):
         assert dynabro("db", "merge", "old.db", *dry).problems[-1] == mixed
-    change(folder / "results.db", 'UPDATE runs SET code_digests = \'{"data/npz:file=d.npz":"000000000000"}\'')
+    change(
+        folder / "results.db",
+        'UPDATE runs SET code_digests = \'{"data/npz:file=d.npz":"000000000000"}\'',
+    )
     Path("d.npz").unlink()
     assert (dynabro(*command).err, dynabro("runs").err) == ("", "")
 
@@ -374,8 +492,28 @@ def test_one_run_has_many_spellings(dynabro: Dynabro, folder: Path) -> None:
         (),
         ("--method", "sgd", "--seed", "0", "--clock", "round", "--batch-size", "1"),
         ("--lr", "5e-3", "--budget", "2e1"),
-        ("--lr", "0.0050", "--aggregator", "cwtm", "--pre", "none", "--switching", "periodic:K=10", "--weight-decay", "0"),
-        ("--task", "quadratic:sigma=0.5,dimension=2", "--workers", "3", "--byzantine", "1", "--threads", "1"),
+        (
+            "--lr",
+            "0.0050",
+            "--aggregator",
+            "cwtm",
+            "--pre",
+            "none",
+            "--switching",
+            "periodic:K=10",
+            "--weight-decay",
+            "0",
+        ),
+        (
+            "--task",
+            "quadratic:sigma=0.5,dimension=2",
+            "--workers",
+            "3",
+            "--byzantine",
+            "1",
+            "--threads",
+            "1",
+        ),
         ("--method", "SGD", "--aggregator", "TrMean", "--attack", "sign_flip"),
     ]
     usual = {"--task": "quadratic", "--method": "sgd", "--budget": "20"}
@@ -387,10 +525,15 @@ def test_one_run_has_many_spellings(dynabro: Dynabro, folder: Path) -> None:
 
 def test_a_repetition_gives_the_same_numbers(dynabro: Dynabro, folder: Path) -> None:
     path = folder / "results.db"
-    tables = ["SELECT * FROM rounds", "SELECT * FROM evaluations", "SELECT final_accuracy, final_loss, run_key FROM runs"]
+    tables = [
+        "SELECT * FROM rounds",
+        "SELECT * FROM evaluations",
+        "SELECT final_accuracy, final_loss, run_key FROM runs",
+    ]
     command = (*DIGITS[:-1], "dynabro", "--quiet")
     dynabro(*command)
-    # made recognisable, so that a repetition that does nothing is seen; and ids are equal, as a new run takes the next one
+    # made recognisable, so that a repetition that does nothing is seen; and ids are equal, as a new
+    # run takes the next one
     change(path, "UPDATE runs SET sweep = 'first'")
     first = [read(path, sql.replace("*", _without_run(path, sql))) for sql in tables]
     outcome = dynabro(*command, "--rerun")
@@ -402,7 +545,9 @@ def test_a_repetition_gives_the_same_numbers(dynabro: Dynabro, folder: Path) -> 
 
 def _without_run(path: Path, sql: str) -> str:
     """The columns of the table that ``sql`` reads, except the run's id."""
-    columns = read(path, "SELECT name FROM pragma_table_info(?) WHERE name <> 'run_id'", sql.split()[-1])
+    columns = read(
+        path, "SELECT name FROM pragma_table_info(?) WHERE name <> 'run_id'", sql.split()[-1]
+    )
     return ", ".join(name for (name,) in columns)
 
 
@@ -412,13 +557,19 @@ REFUSED: list[tuple[str, list[str]]] = [
     ("--aggregator cwmt", ["unknown aggregator 'cwmt' (did you mean 'cwtm'?); legal: bulyan, "]),
     ("--task mnits", ["unknown task 'mnits' (did you mean 'mnist'?); legal: "]),
     ("--pre nmm", ["'nmm' (did you mean 'nnm'?)"]),
-    ("--method momentum:bta=0.9", ["has no parameter 'bta' (did you mean 'beta'?); legal: beta, form"]),
+    (
+        "--method momentum:bta=0.9",
+        ["has no parameter 'bta' (did you mean 'beta'?); legal: beta, form"],
+    ),
     ("--method momentum:beta=1", ["method 'momentum': beta=1 is not legal"]),
     ("--method momentum:beta", ["'beta' is not of the form key=value"]),
     ("--method momentum:beta=0.9,beta=0.9", ["beta is given twice"]),
     ("--switching bernoulli:p=0.1,D=3,delta_max=1.5", ["delta_max=1.5 is not legal"]),
     ("--switching periodic", ["needs K="]),
-    ("--workers 4 --byzantine 2", ["byzantine=2 of workers=4 is not legal: 2f < m must hold, so f is at most 1"]),
+    (
+        "--workers 4 --byzantine 2",
+        ["byzantine=2 of workers=4 is not legal: 2f < m must hold, so f is at most 1"],
+    ),
     ("--batch-size 1438", ["batch_size=1438 is larger than the 1437 training samples of 'digits'"]),
     ("--workers 0", ["workers=0 is not legal"]),
     ("--workers 2.5", ["workers=2.5 is not legal"]),
@@ -428,8 +579,19 @@ REFUSED: list[tuple[str, list[str]]] = [
     ("--lr-drop 2:0.1", ["lr_drop=2:0.1 is not legal"]),
     ("--seed -1", ["seed=-1 is not legal"]),
     ("--clock hour", ["clock=hour is not legal"]),
-    ("--data dirichlet", ["partition 'dirichlet' needs alpha=. Try: 'dirichlet:alpha=VALUE' (a number > 0)"]),
-    ("--data dirichlt", ["unknown partition 'dirichlt' (did you mean 'dirichlet'?); legal: dirichlet, gamma, iid, sorted"]),
+    (
+        "--data dirichlet",
+        ["partition 'dirichlet' needs alpha=. Try: 'dirichlet:alpha=VALUE' (a number > 0)"],
+    ),
+    (
+        "--data dirichlt",
+        [
+            (
+                "unknown partition 'dirichlt' (did you mean 'dirichlet'?); legal: dirichlet, "
+                "gamma, iid, sorted"
+            )
+        ],
+    ),
     (
         "--task quadratic --data sorted --validation 0.1",
         [
@@ -439,23 +601,44 @@ REFUSED: list[tuple[str, list[str]]] = [
     ),
     (
         "--validation 0.999",
-        ["batch_size=16 is larger than the 1 training samples of 'digits' that validation=0.999 leaves. Try: --batch-size 1"],
+        [
+            (
+                "batch_size=16 is larger than the 1 training samples of 'digits' that "
+                "validation=0.999 leaves. Try: --batch-size 1"
+            )
+        ],
     ),
     (
         "--workers 2000 --data sorted",
         ["data=sorted cannot share 1437 training samples among workers=2000. Try: fewer --workers"],
     ),
-    ("--precision fp64", ["precision=fp64 is not legal. Try: --precision with fp32 or tf32 or bf16"]),
+    (
+        "--precision fp64",
+        ["precision=fp64 is not legal. Try: --precision with fp32 or tf32 or bf16"],
+    ),
     (
         "--task quadratic --precision bf16",
-        ["task 'quadratic' is computed in double precision, and precision=bf16. Try: --precision fp32"],
+        [
+            (
+                "task 'quadratic' is computed in double precision, and precision=bf16. Try: "
+                "--precision fp32"
+            )
+        ],
     ),
     (
         "--precision tf32 --device cpu",
-        ["precision=tf32 is not legal on device cpu: only CUDA GPUs have TensorFloat-32. Try: --precision fp32 or bf16"],
+        [
+            (
+                "precision=tf32 is not legal on device cpu: only CUDA GPUs have TensorFloat-32. "
+                "Try: --precision fp32 or bf16"
+            )
+        ],
     ),
     ("--compile maybe", ["compile=maybe is not legal. Try: --compile with auto or on or off"]),
-    ("--task quadratic --model mlp", ["task 'quadratic' has no model, and model=mlp. Try: no --model"]),
+    (
+        "--task quadratic --model mlp",
+        ["task 'quadratic' has no model, and model=mlp. Try: no --model"],
+    ),
     ("--device cuda:7", ["device=cuda:7 is not here; legal on this machine: auto, cpu"]),
     ("--device gpu", ["device=gpu is not here"]),
     ("--threads 0", ["--threads"]),
@@ -464,7 +647,10 @@ REFUSED: list[tuple[str, list[str]]] = [
     ("--budget", ["--budget"]),
     ("digits", ["digits"]),
     (
-        "--aggregator foo --method momentum:bta=1,beta=2 --attack ipm:e=1 --switching periodic --pre nope --workers 0 --lr -1",
+        (
+            "--aggregator foo --method momentum:bta=1,beta=2 --attack ipm:e=1 --switching periodic "
+            "--pre nope --workers 0 --lr -1"
+        ),
         [
             "workers=0 is not legal",
             "learning_rate=-1 is not legal",
@@ -478,14 +664,23 @@ REFUSED: list[tuple[str, list[str]]] = [
     ),
     (
         "--workers 4 --byzantine 2 --batch-size 2000 --lr-drop x --aggregator foo",
-        ["2f < m must hold", "batch_size=2000 is larger", "lr_drop=x is not legal", "unknown aggregator 'foo'"],
+        [
+            "2f < m must hold",
+            "batch_size=2000 is larger",
+            "lr_drop=x is not legal",
+            "unknown aggregator 'foo'",
+        ],
     ),
 ]
 
 
 @pytest.mark.parametrize(("options", "expected"), REFUSED, ids=[options for options, _ in REFUSED])
 def test_every_problem_is_a_line_and_nothing_runs(
-    options: str, expected: list[str], dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+    options: str,
+    expected: list[str],
+    dynabro: Dynabro,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     outcome = dynabro("run", "--db", "new.db", *options.split())
     assert outcome.code == 2
@@ -508,7 +703,9 @@ def test_every_problem_is_a_line_and_nothing_runs(
         ("nosuch://host/results", 65, "its driver is not installed"),
     ],
 )
-def test_a_database_that_cannot_be(database: str, code: int, problem: str, dynabro: Dynabro, folder: Path) -> None:
+def test_a_database_that_cannot_be(
+    database: str, code: int, problem: str, dynabro: Dynabro, folder: Path
+) -> None:
     (folder / "notes.txt").write_text("not a database\n")
     outcome = dynabro(*QUADRATIC, "--db", database)
     assert (outcome.code, outcome.out) == (code, "")
@@ -517,11 +714,16 @@ def test_a_database_that_cannot_be(database: str, code: int, problem: str, dynab
     assert (folder / "notes.txt").read_text() == "not a database\n"
 
 
-def test_data_that_cannot_be_had(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_cannot_be_had(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from torchvision.datasets import MNIST
 
     def unreachable(_: object) -> None:
-        raise RuntimeError("Error downloading train-images-idx3-ubyte.gz:\nTried http://..., got:\nName or service not known")
+        raise RuntimeError(
+            "Error downloading train-images-idx3-ubyte.gz:\nTried http://..., got:\nName or "
+            "service not known"
+        )
 
     monkeypatch.setattr(MNIST, "download", unreachable)
     monkeypatch.setenv("DYNABRO_DATA", "from environment")
@@ -530,14 +732,25 @@ def test_data_that_cannot_be_had(dynabro: Dynabro, folder: Path, monkeypatch: py
         assert (outcome.code, outcome.out) == (66, "")
         (line,) = outcome.problems
         assert line.startswith(
-            f"MNIST was not found under {folder / data} and could not be downloaded (Name or service not known)"
+            f"MNIST was not found under {folder / data} and could not be downloaded (Name or "
+            "service not known)"
         )
         assert "--data-dir or DYNABRO_DATA" in line
     assert read(folder / "results.db", "SELECT COUNT(*) FROM runs") == [(0,)]
 
 
 def test_images_of_ones_own_that_are_not_there(dynabro: Dynabro, folder: Path) -> None:
-    outcome = dynabro("run", "--task", "image-folder:name=pets", "--model", "logistic", "--data-dir", "data", "--budget", "1")
+    outcome = dynabro(
+        "run",
+        "--task",
+        "image-folder:name=pets",
+        "--model",
+        "logistic",
+        "--data-dir",
+        "data",
+        "--budget",
+        "1",
+    )
     assert (outcome.code, outcome.out) == (66, "")
     (line,) = outcome.problems
     assert line.startswith(f"no images under {folder / 'data' / 'pets' / 'train'}")
@@ -546,29 +759,43 @@ def test_images_of_ones_own_that_are_not_there(dynabro: Dynabro, folder: Path) -
 SMALL = ("--method", "sgd", "--workers", "3", "--budget", "6", "--batch-size", "2", "--jobs", "0")
 
 
-def test_a_data_set_has_one_name_which_may_have_blanks_and_commas(dynabro: Dynabro, folder: Path) -> None:
+def test_a_data_set_has_one_name_which_may_have_blanks_and_commas(
+    dynabro: Dynabro, folder: Path
+) -> None:
     names = "a.npz", "./a.npz", f"../{folder.name}/a.npz", ".//a.npz"
     for file in ("a.npz", 'bob\'s "set", 2.npz'):
         np.savez(folder / file, X=np.arange(20.0).reshape(10, 2), y=np.arange(10) % 2)
     for name in names:
         assert dynabro("run", "--task", f"npz:file={name}", *SMALL).code == 0
-    assert dynabro("run", "--task", """npz:file="bob's ""set"", 2.npz\"""", *SMALL, "--db", "other.db").code == 0
+    assert (
+        dynabro(
+            "run", "--task", """npz:file="bob's ""set"", 2.npz\"""", *SMALL, "--db", "other.db"
+        ).code
+        == 0
+    )
     assert read(folder / "results.db", "SELECT task FROM runs") == [("npz:file=a.npz",)]
     (task,) = read(folder / "other.db", "SELECT task FROM runs")[0]
     shown = dynabro("show", "1", "--db", "other.db").out
-    repeat = next(line for line in shown.splitlines() if line.startswith("repeat: ")).removeprefix("repeat: dynabro ")
+    repeat = next(line for line in shown.splitlines() if line.startswith("repeat: ")).removeprefix(
+        "repeat: dynabro "
+    )
     assert "run 1, already in other.db" in dynabro(*shlex.split(repeat)).out
     points = yaml.safe_dump([*(f"npz:file={name}" for name in names), task])
     base = "name: s\nbase: {method: sgd, workers: 3, budget: 6, batch_size: 2}"
     (folder / "s.yaml").write_text(f"{base}\ngrid:\n  task:\n{textwrap.indent(points, '    ')}")
     assert dynabro("sweep", "s.yaml", "--jobs", "1").code == 0
-    assert read(folder / "results.db", "SELECT task FROM runs ORDER BY id") == [("npz:file=a.npz",), (task,)]
+    assert read(folder / "results.db", "SELECT task FROM runs ORDER BY id") == [
+        ("npz:file=a.npz",),
+        (task,),
+    ]
     typed = dynabro("compare", f"task={task}", "task=npz:file=./a.npz")
     assert (typed.code, "with 1 pair in a row" in typed.err) == (0, True)
 
 
 @pytest.mark.parametrize(("label", "code"), [(2_000_000_000, 2), (None, 66)])
-def test_bad_data_are_one_line_and_no_run(label: int | None, code: int, dynabro: Dynabro, folder: Path) -> None:
+def test_bad_data_are_one_line_and_no_run(
+    label: int | None, code: int, dynabro: Dynabro, folder: Path
+) -> None:
     np.savez(folder / "a.npz", X=np.ones((10, 2)), y=np.full(10, label or 0))
     if label is None:
         (folder / "a.npz").write_bytes((folder / "a.npz").read_bytes()[:-50])
@@ -580,9 +807,13 @@ def test_bad_data_are_one_line_and_no_run(label: int | None, code: int, dynabro:
 def test_classes_without_samples_are_one_line(dynabro: Dynabro, folder: Path) -> None:
     np.savez(folder / "a.npz", X=np.ones((20, 2)), y=np.arange(20) % 2 * 3)
     outcome = dynabro("run", "--task", "npz:file=a.npz", *SMALL)
-    assert outcome.err.count("npz:file=a.npz: no training sample has the label 1, 2, of 4 classes") == 1
+    assert (
+        outcome.err.count("npz:file=a.npz: no training sample has the label 1, 2, of 4 classes")
+        == 1
+    )
     (folder / "s.yaml").write_text(
-        "name: s\nbase: {task: 'npz:file=a.npz', method: sgd, workers: 3, budget: 4, batch_size: 2}\nseeds: 0..2\n"
+        "name: s\nbase: {task: 'npz:file=a.npz', method: sgd, workers: 3, budget: 4, "
+        "batch_size: 2}\nseeds: 0..2\n"
     )
     outcome = dynabro("sweep", "s.yaml", "--jobs", "0")
     assert outcome.err.count("no training sample has the label 1, 2, of 4 classes") == 1
@@ -591,7 +822,10 @@ def test_classes_without_samples_are_one_line(dynabro: Dynabro, folder: Path) ->
 def test_a_run_that_another_process_works_on(dynabro: Dynabro, folder: Path) -> None:
     dynabro(*QUADRATIC)
     lately = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
-    sql = f"UPDATE runs SET status = 'running', host = 'elsewhere', owner = 'elsewhere:1:2:3', heartbeat_at = {lately}"
+    sql = (
+        "UPDATE runs SET status = 'running', host = 'elsewhere', owner = 'elsewhere:1:2:3', "
+        f"heartbeat_at = {lately}"
+    )
     change(folder / "results.db", sql)
     outcome = dynabro(*QUADRATIC)
     assert (outcome.code, outcome.out) == (75, "")
@@ -622,11 +856,17 @@ def broken_off(fault: Callable[[], None], after: int) -> Callable[..., Iterator[
     return simulate
 
 
-def check_interrupted(outcome: Outcome, dynabro: Dynabro, path: Path, rounds: int, evaluations: int) -> None:
+def check_interrupted(
+    outcome: Outcome, dynabro: Dynabro, path: Path, rounds: int, evaluations: int
+) -> None:
     """The run is kept as interrupted, and the same command completes it."""
     assert (outcome.code, outcome.out) == (130, "")
-    assert outcome.problems == ["interrupted; runs stored as interrupted: 1; the same command resumes from here"]
-    assert read(path, "SELECT status, rounds, final_accuracy FROM runs") == [("interrupted", rounds, None)]
+    assert outcome.problems == [
+        "interrupted; runs stored as interrupted: 1; the same command resumes from here"
+    ]
+    assert read(path, "SELECT status, rounds, final_accuracy FROM runs") == [
+        ("interrupted", rounds, None)
+    ]
     assert read(path, "SELECT COUNT(*) FROM rounds") == [(rounds,)]
     assert read(path, "SELECT COUNT(*) FROM evaluations") == [(evaluations,)]
     again = dynabro(*DIGITS, "--quiet")
@@ -637,7 +877,9 @@ def check_interrupted(outcome: Outcome, dynabro: Dynabro, path: Path, rounds: in
     assert read(path, "SELECT COUNT(*) FROM evaluations") == [(5,)]
 
 
-def test_ctrl_c_in_the_simulation(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_in_the_simulation(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         # the start, an evaluation, ten rounds, an evaluation, six rounds
         patch.setattr(setup, "simulate_run", broken_off(ctrl_c, after=5))
@@ -645,7 +887,9 @@ def test_ctrl_c_in_the_simulation(dynabro: Dynabro, folder: Path, monkeypatch: p
     check_interrupted(outcome, dynabro, folder / "results.db", rounds=16, evaluations=2)
 
 
-def test_ctrl_c_while_progress_is_shown(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_progress_is_shown(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(_self: RunProgress, _slot: int, _run: object, event: events.Event) -> None:
         if isinstance(event, events.Evaluated) and event.round == 10:
             ctrl_c()
@@ -657,14 +901,18 @@ def test_ctrl_c_while_progress_is_shown(dynabro: Dynabro, folder: Path, monkeypa
     check_interrupted(outcome, dynabro, folder / "results.db", rounds=10, evaluations=2)
 
 
-def test_an_exception_in_the_simulation(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_the_simulation(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = folder / "results.db"
     with monkeypatch.context() as patch:
         patch.setattr(setup, "simulate_run", broken_off(bang, after=5))
         outcome = dynabro(*DIGITS, "--quiet")
     assert (outcome.code, outcome.out) == (70, "")
     (line,) = outcome.problems
-    assert line.startswith("the run failed (ValueError: bang) and is stored as failed. Try: dynabro query ")
+    assert line.startswith(
+        "the run failed (ValueError: bang) and is stored as failed. Try: dynabro query "
+    )
     ((status, rounds, error),) = read(path, "SELECT status, rounds, error FROM runs")
     assert (status, rounds) == ("failed", 16)
     assert error.startswith("Traceback")
@@ -679,7 +927,9 @@ def test_an_exception_in_the_simulation(dynabro: Dynabro, folder: Path, monkeypa
     assert read(path, "SELECT status, rounds, error FROM runs") == [("finished", 40, None)]
 
 
-def test_an_exception_of_many_lines_is_told_in_one(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_of_many_lines_is_told_in_one(
+    dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def several_lines() -> None:
         raise RuntimeError("CUDA error: no\nCompile with\n  this\n")
 
@@ -694,7 +944,12 @@ def test_an_exception_of_many_lines_is_told_in_one(dynabro: Dynabro, monkeypatch
     [(bang, 70, "is stored as failed"), (ctrl_c, 130, "runs stored as interrupted: 0")],
 )
 def test_what_is_said_to_be_stored_is_stored(
-    fault: Callable[[], None], code: int, message: str, dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+    fault: Callable[[], None],
+    code: int,
+    message: str,
+    dynabro: Dynabro,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Before its first event, a run that fails gets a row, but an interrupted run does not."""
     monkeypatch.setattr(setup, "simulate_run", broken_off(fault, after=0))
@@ -702,10 +957,14 @@ def test_what_is_said_to_be_stored_is_stored(
     assert outcome.code == code
     (line,) = outcome.problems
     assert message in line
-    assert read(folder / "results.db", "SELECT status FROM runs") == ([("failed",)] if code == 70 else [])
+    assert read(folder / "results.db", "SELECT status FROM runs") == (
+        [("failed",)] if code == 70 else []
+    )
 
 
-def test_what_comes_after_the_end_does_not_undo_it(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_after_the_end_does_not_undo_it(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(_self: RunProgress, _slot: int, _run: object, event: events.Event) -> None:
         if isinstance(event, events.Finished):
             ctrl_c()
@@ -716,7 +975,9 @@ def test_what_comes_after_the_end_does_not_undo_it(dynabro: Dynabro, folder: Pat
     assert (outcome.code, "runs stored as interrupted: 0" in outcome.err) == (130, True)
 
 
-def test_ctrl_c_before_anything_runs(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_anything_runs(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(_database: str) -> None:
         raise KeyboardInterrupt
 
@@ -726,7 +987,9 @@ def test_ctrl_c_before_anything_runs(dynabro: Dynabro, folder: Path, monkeypatch
     assert outcome.problems == ["interrupted"]
 
 
-def test_a_repetition_that_goes_wrong_keeps_the_result(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repetition_that_goes_wrong_keeps_the_result(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = folder / "results.db"
     dynabro(*DIGITS, "--quiet")
     before = read(path, "SELECT * FROM runs"), read(path, "SELECT * FROM rounds")

@@ -30,7 +30,7 @@ minimize: final_accuracy
 trials: 3
 seeds: 0..1
 then: {{seeds: 2..4, best: 1}}
-"""
+"""  # noqa: E501
 SUITE = """
 name: suite
 base: {task: digits, model: logistic, workers: 4, byzantine: 1, budget: 12, eval_every: 4, batch_size: 4, method: sgd}
@@ -39,12 +39,14 @@ grid:
   attack: [none, sf, nan]
   switching: [static, periodic:K=2]
 seeds: 0..1
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="session")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with two searches, static and switching, and a fixed suite on the same settings."""
+    """A database with two searches, static and switching, and a fixed suite on the same
+    settings.
+    """
     from dynabro_cli.executors import backends
     from dynabro_cli.executors._api import Options
     from dynabro_cli.executors.sweep import make_all
@@ -70,12 +72,16 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def accuracies(database: Path) -> pd.DataFrame:
     """All runs with a result; a diverged one has accuracy 0."""
     with closing(sqlite3.connect(database)) as connection:
-        runs = pd.read_sql("SELECT * FROM runs WHERE status IN ('finished', 'diverged')", connection)
+        runs = pd.read_sql(
+            "SELECT * FROM runs WHERE status IN ('finished', 'diverged')", connection
+        )
     return runs.assign(accuracy=runs["final_accuracy"].mask(runs["status"] == "diverged", 0.0))
 
 
 def test_a_search_is_made_and_told(dynabro: Dynabro, folder: Path) -> None:
-    text = DIGITS.format(name="small", switching="static").replace("trials: 3", "trials: 6\nfirst: [{attack: sf}]")
+    text = DIGITS.format(name="small", switching="static").replace(
+        "trials: 3", "trials: 6\nfirst: [{attack: sf}]"
+    )
     (folder / "small.yaml").write_text(text.replace("grid: {aggregator: [mean, cwmed]}", ""))
     dry = dynabro("search", "small.yaml", "--dry-run")
     assert dry.code == 0
@@ -93,31 +99,51 @@ def test_a_search_is_made_and_told(dynabro: Dynabro, folder: Path) -> None:
     found = json.loads(dynabro("search", "small.yaml", "--jobs", "0", "--json").out)[0]
     assert found["trials"] == {"finished": 6}
     runs = accuracies(folder / "results.db")
-    values = [float(runs[runs["run_key"].isin(one["run_keys"])]["accuracy"].mean()) for one in found["best"]]
+    values = [
+        float(runs[runs["run_key"].isin(one["run_keys"])]["accuracy"].mean())
+        for one in found["best"]
+    ]
     assert [one["value"] for one in found["best"]] == pytest.approx(values)
     assert found["best"][0]["value"] == pytest.approx(min(values))
     assert len(found["best"][0]["repeated"]) == 3
     assert found["best"][1]["repeated"] == []
-    assert dynabro("search", "small.yaml", "--dry-run").out.count("6 trials begun in results.db, 6 ended") == 1
+    assert (
+        dynabro("search", "small.yaml", "--dry-run").out.count(
+            "6 trials begun in results.db, 6 ended"
+        )
+        == 1
+    )
     status = json.loads(dynabro("status", "--json").out)
     assert status["counts"] == {"finished": 15}
 
 
-def test_the_progress_of_a_continued_search_counts_its_earlier_trials(dynabro: Dynabro, folder: Path) -> None:
+def test_the_progress_of_a_continued_search_counts_its_earlier_trials(
+    dynabro: Dynabro, folder: Path
+) -> None:
     (folder / "two.yaml").write_text(DIGITS.format(name="two", switching="static"))
-    assert "2/2: two: aggregator=cwmed: trial 0: " in dynabro("search", "two.yaml", "--set", "trials=1", "--jobs", "0").err
+    assert (
+        "2/2: two: aggregator=cwmed: trial 0: "
+        in dynabro("search", "two.yaml", "--set", "trials=1", "--jobs", "0").err
+    )
     continued = dynabro("search", "two.yaml", "--set", "trials=2", "--jobs", "0").err
     assert "3/4: two: aggregator=mean: trial 1: " in continued
     assert "4/4: two: aggregator=cwmed: trial 1: " in continued
     with closing(sqlite3.connect(folder / "results.db")) as connection, connection:
-        connection.execute("UPDATE trials SET status = 'failed', value = NULL WHERE number = 1 AND search LIKE '%=mean'")
-    retried = dynabro("search", "two.yaml", "--set", "trials=2", "--retry-failed", "--jobs", "0").err
+        connection.execute(
+            "UPDATE trials SET status = 'failed', value = NULL WHERE number = 1 AND search "
+            "LIKE '%=mean'"
+        )
+    retried = dynabro(
+        "search", "two.yaml", "--set", "trials=2", "--retry-failed", "--jobs", "0"
+    ).err
     assert "4/4: two: aggregator=mean: trial 1: " in retried
 
 
 def test_what_is_wrong_has_one_line_each(dynabro: Dynabro, folder: Path) -> None:
     text = DIGITS.format(name="small", switching="static").replace("{0.5..20 log}", "{0..20 log}")
-    (folder / "small.yaml").write_text(text.replace("trials: 3", "trials: 0").replace("minimize", "minimise"))
+    (folder / "small.yaml").write_text(
+        text.replace("trials: 3", "trials: 0").replace("minimize", "minimise")
+    )
     outcome = dynabro("search", "small.yaml")
     assert outcome.code == 2
     assert len(outcome.problems) == 4
@@ -133,12 +159,20 @@ def test_a_search_that_is_not_there(dynabro: Dynabro) -> None:
 def test_optuna_is_an_extra(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     outcome = dynabro("search", "worst-adversary", "--dry-run")
-    assert (outcome.code, outcome.err) == (2, "dynabro: optuna is not installed. Try: pip install 'dynabro[search]'\n")
+    assert (outcome.code, outcome.err) == (
+        2,
+        "dynabro: optuna is not installed. Try: pip install 'dynabro[search]'\n",
+    )
 
 
 def test_list_searches(dynabro: Dynabro) -> None:
-    assert re.search(r"^  worst-adversary +200 trials  ", dynabro("list", "searches").out, re.MULTILINE)
-    assert {one["name"] for one in json.loads(dynabro("list", "searches", "--json").out)} >= {"worst-between", "worst-within"}
+    assert re.search(
+        r"^  worst-adversary +200 trials  ", dynabro("list", "searches").out, re.MULTILINE
+    )
+    assert {one["name"] for one in json.loads(dynabro("list", "searches", "--json").out)} >= {
+        "worst-between",
+        "worst-within",
+    }
 
 
 @pytest.mark.thorough
@@ -151,7 +185,16 @@ def test_the_plot_of_a_search(dynabro: Dynabro, searched: Path, folder: Path) ->
     for _, own in numbers.groupby("search"):
         assert list(own["best"]) == list(own["value"].cummin())
         assert own["repeated"].notna().sum() >= 1
-    one = dynabro("plot", "search", "--where", "search = 'static: aggregator=mean'", "--db", str(searched), "--out", "q")
+    one = dynabro(
+        "plot",
+        "search",
+        "--where",
+        "search = 'static: aggregator=mean'",
+        "--db",
+        str(searched),
+        "--out",
+        "q",
+    )
     assert one.code == 0, one.err
     assert len(pd.read_csv(folder / "q" / "search.csv")) == 3
 
@@ -168,7 +211,9 @@ def test_the_section_of_the_report(dynabro: Dynabro, searched: Path, folder: Pat
 def test_the_leaderboard(dynabro: Dynabro, searched: Path, folder: Path) -> None:
     outcome = dynabro("leaderboard", "static", "moving", "--db", str(searched), "--out", "p")
     assert outcome.code == 0, outcome.err
-    assert {path.name for path in (folder / "p").iterdir()} == {f"leaderboard.{kind}" for kind in ("png", "csv", "tex", "html")}
+    assert {path.name for path in (folder / "p").iterdir()} == {
+        f"leaderboard.{kind}" for kind in ("png", "csv", "tex", "html")
+    }
     rows = pd.read_csv(folder / "p" / "leaderboard.csv")
     runs = accuracies(searched)
     assert set(rows["rule"]) == {"mean", "cwmed"}
@@ -181,7 +226,12 @@ def test_the_leaderboard(dynabro: Dynabro, searched: Path, folder: Path) -> None
             min(_mean(suite, attack="nan", switching=way) for way in ("static", "periodic:K=2"))
         )
         # the suite does not have the seeds of the repetitions
-        repeated = own[own["seed"] >= 2].groupby(["attack", "switching"])["accuracy"].agg(["mean", "min", "size"]).reset_index()
+        repeated = (
+            own[own["seed"] >= 2]
+            .groupby(["attack", "switching"])["accuracy"]
+            .agg(["mean", "min", "size"])
+            .reset_index()
+        )
         assert set(repeated["size"]) == {3}
         static = repeated["switching"] == "static"
         assert row.static_search == pytest.approx(repeated[static]["mean"].min())
@@ -192,7 +242,9 @@ def test_the_leaderboard(dynabro: Dynabro, searched: Path, folder: Path) -> None
         assert row.between_attack.partition(",")[0] in set(repeated["attack"])
     assert list(rows["between_group"]) in (["a", "a"], ["a", "b"])
     assert rows["between_tied"].sum() == rows["between_group"].str.contains("a").sum()
-    assert re.search(r"between rounds: [12] of 2 defences are not separated from the best, with ", outcome.out)
+    assert re.search(
+        r"between rounds: [12] of 2 defences are not separated from the best, with ", outcome.out
+    )
 
 
 @pytest.fixture
@@ -212,19 +264,30 @@ def push(own, byzantine):
 
 
 @pytest.mark.usefixtures("_nothing_stays")
-def test_an_attack_of_ones_own_counts_if_it_has_the_seeds_of_the_repetitions(dynabro: Dynabro, folder: Path) -> None:
+def test_an_attack_of_ones_own_counts_if_it_has_the_seeds_of_the_repetitions(
+    dynabro: Dynabro, folder: Path
+) -> None:
     """Of DynaBRO, nothing is known within rounds before a run has identities that change there."""
     (folder / "push.py").write_text(PUSH)
     (folder / "suite.yaml").write_text(SUITE.replace("method: sgd", "method: dynabro"))
     text = DIGITS.format(name="one", switching="static").replace("trials: 3", "trials: 2")
-    text = text.replace("method: sgd", "method: dynabro").replace("{0.5..20 log}", "{0.001..0.002}").replace(", sf", "")
+    text = (
+        text.replace("method: sgd", "method: dynabro")
+        .replace("{0.5..20 log}", "{0.001..0.002}")
+        .replace(", sf", "")
+    )
     (folder / "one.yaml").write_text(text)
     assert dynabro("search", "one.yaml", "--jobs", "0").code == 0
 
     def rows(*settings: str) -> dict[str, Any]:
         how = ("--plugin", "push.py", "--set", "aggregator=mean", "--jobs", "0")
         if settings:
-            made = dynabro("sweep", "suite.yaml", *how, *(word for setting in settings for word in ("--set", setting)))
+            made = dynabro(
+                "sweep",
+                "suite.yaml",
+                *how,
+                *(word for setting in settings for word in ("--set", setting)),
+            )
             assert made.code == 0, made.err
         outcome = dynabro("leaderboard", "one", "--plugin", "push.py", "--json")
         assert outcome.code == 0, outcome.err
@@ -234,9 +297,16 @@ def test_an_attack_of_ones_own_counts_if_it_has_the_seeds_of_the_repetitions(dyn
     assert {row["within"] for row in before.values()} == {None}
     assert rows("seeds=0..3", "attack=push") == before
     after = rows("seeds=2..4", "attack=push", "switching=static")
-    assert after["cwmed"] == before["cwmed"] | {name: after["cwmed"][name] for name in ("between_group", "between_tied")}
-    assert (after["mean"]["between_attack"], before["mean"]["between_attack"].count("push")) == ("push, static", 0)
-    within = rows("seeds=2..4", "attack=push", "switching=periodic:K=1", "clock=computation")["mean"]
+    assert after["cwmed"] == before["cwmed"] | {
+        name: after["cwmed"][name] for name in ("between_group", "between_tied")
+    }
+    assert (after["mean"]["between_attack"], before["mean"]["between_attack"].count("push")) == (
+        "push, static",
+        0,
+    )
+    within = rows("seeds=2..4", "attack=push", "switching=periodic:K=1", "clock=computation")[
+        "mean"
+    ]
     assert within["within_attack"] in ("push, static", "push, periodic:K=1, clock=computation")
     assert within["within"] <= within["between"] == after["mean"]["between"]
     assert within["worst"] == within["within"]
@@ -248,11 +318,13 @@ def test_an_attack_of_ones_own_counts_if_it_has_the_seeds_of_the_repetitions(dyn
 
 OTHERS = """seed < 2 AND (attack LIKE 'ipm:%' OR switching NOT IN ('static', 'periodic:K=2')) AND NOT EXISTS (
 SELECT 1 FROM runs AS r WHERE r.seed >= 2
-AND (r.attack, r.switching, r.aggregator) = (runs.attack, runs.switching, runs.aggregator))"""
+AND (r.attack, r.switching, r.aggregator) = (runs.attack, runs.switching, runs.aggregator))"""  # noqa: E501
 """Runs of trials that were not repeated, and that the fixed suite does not have."""
 
 
-def test_a_leaderboard_needs_only_the_runs_of_the_repeated_trials(dynabro: Dynabro, searched: Path, folder: Path) -> None:
+def test_a_leaderboard_needs_only_the_runs_of_the_repeated_trials(
+    dynabro: Dynabro, searched: Path, folder: Path
+) -> None:
     whole = _leaderboard(dynabro, searched)
     path = folder / "results.db"
     path.write_bytes(searched.read_bytes())
@@ -266,7 +338,12 @@ def test_a_leaderboard_counts_pruned_trials(dynabro: Dynabro, searched: Path, fo
     path = folder / "results.db"
     path.write_bytes(searched.read_bytes())
     with closing(sqlite3.connect(path)) as connection, connection:
-        last = {row[0]: row for row in connection.execute("SELECT search, number FROM trials ORDER BY value, number")}
+        last = {
+            row[0]: row
+            for row in connection.execute(
+                "SELECT search, number FROM trials ORDER BY value, number"
+            )
+        }
         change = "UPDATE trials SET status = 'pruned', value = NULL WHERE search = ? AND number = ?"
         connection.executemany(change, last.values())
         assert len(last) == 4
@@ -274,18 +351,31 @@ def test_a_leaderboard_counts_pruned_trials(dynabro: Dynabro, searched: Path, fo
     assert list(rows["trials"]) == [6, 6]  # three static, three switching
 
 
-def test_a_search_that_chooses_the_rule_has_a_row_for_each_repeated_rule(dynabro: Dynabro, folder: Path) -> None:
-    text = DIGITS.format(name="rules", switching="static").replace("grid: {aggregator: [mean, cwmed]}\n", "")
-    text = text.replace("search:", "search:\n  aggregator: [mean, cwmed, krum]").replace("best: 1", "best: 3")
+def test_a_search_that_chooses_the_rule_has_a_row_for_each_repeated_rule(
+    dynabro: Dynabro, folder: Path
+) -> None:
+    text = DIGITS.format(name="rules", switching="static").replace(
+        "grid: {aggregator: [mean, cwmed]}\n", ""
+    )
+    text = text.replace("search:", "search:\n  aggregator: [mean, cwmed, krum]").replace(
+        "best: 1", "best: 3"
+    )
     (folder / "rules.yaml").write_text(text.replace("trials: 3", "trials: 6\nsampler: random"))
     assert dynabro("search", "rules.yaml", "--jobs", "0").code == 0
     with closing(sqlite3.connect(folder / "results.db")) as connection:
-        (repeated,) = zip(*connection.execute("SELECT DISTINCT aggregator FROM runs WHERE seed >= 2"), strict=True)
-        chosen = [json.loads(row[0])["aggregator"] for row in connection.execute("SELECT parameters FROM trials")]
+        (repeated,) = zip(
+            *connection.execute("SELECT DISTINCT aggregator FROM runs WHERE seed >= 2"), strict=True
+        )
+        chosen = [
+            json.loads(row[0])["aggregator"]
+            for row in connection.execute("SELECT parameters FROM trials")
+        ]
     outcome = dynabro("leaderboard", "rules", "--json")
     assert outcome.code == 0, outcome.err
     assert len(repeated) > 1
-    assert {row["rule"]: row["trials"] for row in json.loads(outcome.out)} == {rule: chosen.count(rule) for rule in repeated}
+    assert {row["rule"]: row["trials"] for row in json.loads(outcome.out)} == {
+        rule: chosen.count(rule) for rule in repeated
+    }
 
 
 def _leaderboard(dynabro: Dynabro, path: Path) -> pd.DataFrame:
@@ -308,7 +398,9 @@ def test_a_leaderboard_without_searches(dynabro: Dynabro, results: Path) -> None
     assert dynabro("leaderboard", "nothing").code == 66
 
 
-def test_a_leaderboard_names_the_searches_that_are_not_stored(dynabro: Dynabro, searched: Path) -> None:
+def test_a_leaderboard_names_the_searches_that_are_not_stored(
+    dynabro: Dynabro, searched: Path
+) -> None:
     outcome = dynabro("leaderboard", "static", "nothing", "--db", str(searched))
     assert (outcome.code, outcome.out) == (66, "")
     assert "no trial of nothing is stored" in outcome.err
@@ -317,13 +409,18 @@ def test_a_leaderboard_names_the_searches_that_are_not_stored(dynabro: Dynabro, 
 def test_different_problems_have_no_common_leaderboard(dynabro: Dynabro, folder: Path) -> None:
     text = DIGITS.format(name="short", switching="static").replace("trials: 3", "trials: 1")
     (folder / "short.yaml").write_text(text)
-    (folder / "long.yaml").write_text(text.replace("short", "long").replace("budget: 12", "budget: 16"))
+    (folder / "long.yaml").write_text(
+        text.replace("short", "long").replace("budget: 12", "budget: 16")
+    )
     for name in ("short", "long"):
         assert dynabro("search", f"{name}.yaml", "--jobs", "0").code == 0
     outcome = dynabro("leaderboard")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.problems == [
-        "searches that differ in budget have no common ranking: long; short. Try: dynabro leaderboard long"
+        (
+            "searches that differ in budget have no common ranking: long; short. Try: dynabro "
+            "leaderboard long"
+        )
     ]
     long = dynabro("leaderboard", "long")
     assert long.code == 0
@@ -331,13 +428,21 @@ def test_different_problems_have_no_common_leaderboard(dynabro: Dynabro, folder:
     assert re.split(" {2,}", long.out.splitlines()[0].strip()) == heads
 
 
-def test_a_search_of_a_file_with_two_problems_can_be_ranked_by_its_name(dynabro: Dynabro, folder: Path) -> None:
-    text = DIGITS.format(name="both", switching="static").replace("trials: 3", "trials: 1").replace("budget: 12, ", "")
+def test_a_search_of_a_file_with_two_problems_can_be_ranked_by_its_name(
+    dynabro: Dynabro, folder: Path
+) -> None:
+    text = (
+        DIGITS.format(name="both", switching="static")
+        .replace("trials: 3", "trials: 1")
+        .replace("budget: 12, ", "")
+    )
     (folder / "both.yaml").write_text(text.replace("aggregator: [mean, cwmed]", "budget: [12, 16]"))
     assert dynabro("search", "both.yaml", "--jobs", "0").code == 0
     outcome = dynabro("leaderboard", "both")
     assert outcome.code == 2
-    assert outcome.problems[0].endswith("'both: budget=12'; 'both: budget=16'. Try: dynabro leaderboard 'both: budget=12'")
+    assert outcome.problems[0].endswith(
+        "'both: budget=12'; 'both: budget=16'. Try: dynabro leaderboard 'both: budget=12'"
+    )
     assert dynabro("leaderboard", "both: budget=12").code == 0
 
 
@@ -345,8 +450,14 @@ def test_pruned_runs_are_in_no_figure(dynabro: Dynabro, searched: Path, folder: 
     path = folder / "results.db"
     path.write_bytes(searched.read_bytes())
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE runs SET status = 'pruned', final_accuracy = NULL WHERE sweep = 'suite' AND attack = 'sf'")
-    assert dynabro("plot", "final", "--x", "attack", "--where", "sweep = 'suite'", "--out", "p").code == 0
+        connection.execute(
+            "UPDATE runs SET status = 'pruned', final_accuracy = NULL WHERE sweep = 'suite' "
+            "AND attack = 'sf'"
+        )
+    assert (
+        dynabro("plot", "final", "--x", "attack", "--where", "sweep = 'suite'", "--out", "p").code
+        == 0
+    )
     attacks = pd.read_csv(folder / "p" / "final.csv", keep_default_na=False)
     assert set(attacks["attack"]) == {"none", "nan"}
 
@@ -358,7 +469,7 @@ search:
   attack: [{attacks}]
 minimize: final_gap
 trials: 2
-"""
+"""  # noqa: E501
 
 
 def test_a_search_and_a_sweep_have_two_names(dynabro: Dynabro, folder: Path) -> None:
@@ -370,17 +481,27 @@ def test_a_search_and_a_sweep_have_two_names(dynabro: Dynabro, folder: Path) -> 
     assert dynabro("sweep", "second-sweep.yaml", "--jobs", "0").code == 0
     for arguments in (["--jobs", "0"], ["--dry-run"], ["--shard", "1/1", "--jobs", "0"]):
         outcome = dynabro("sweep", "first-sweep.yaml", *arguments)
-        refused = "name=first: a search is stored under this name. Try: another name in the sweep's file"
+        refused = (
+            "name=first: a search is stored under this name. Try: another name in the sweep's file"
+        )
         assert (outcome.code, outcome.problems[-1]) == (2, refused)
     for arguments in (["--jobs", "0"], ["--dry-run"]):
         outcome = dynabro("search", "second.yaml", *arguments)
         refused = "name=second: a sweep is stored under this name. Try: dynabro search --name NEW"
         assert (outcome.code, outcome.problems[-1]) == (2, refused)
-    with closing(sqlite3.connect(folder / "results.db")) as connection, connection:  # as version 1.0.0 accepted it
-        assert connection.execute("SELECT name, COUNT(*) FROM sweeps GROUP BY name").fetchall() == [("first", 1), ("second", 1)]
+    # as version 1.0.0 accepted it
+    with closing(sqlite3.connect(folder / "results.db")) as connection, connection:
+        assert connection.execute("SELECT name, COUNT(*) FROM sweeps GROUP BY name").fetchall() == [
+            ("first", 1),
+            ("second", 1),
+        ]
         connection.execute("UPDATE sweeps SET name = 'first'")
         connection.execute("UPDATE runs SET sweep = 'first'")
-    for arguments in (["plot", "first"], ["report", "first", "--out", "r.html"], ["leaderboard", "first"]):
+    for arguments in (
+        ["plot", "first"],
+        ["report", "first", "--out", "r.html"],
+        ["leaderboard", "first"],
+    ):
         outcome = dynabro(*arguments)
         assert outcome.code == (66 if "leaderboard" in arguments else 0)  # nothing was repeated
         assert outcome.err.count("name=first: a search and a sweep are stored under this name") == 1
@@ -406,16 +527,22 @@ from dynabro_cli.plugins import attack
 def broken(own, byzantine, *, scale: float = 1.0):
     raise RuntimeError("broken")
 """)
-    (folder / "failed.yaml").write_text(QUADRATIC.format(name="failed", attacks='"broken:scale={1..2}"') + "plugins: [own.py]")
+    (folder / "failed.yaml").write_text(
+        QUADRATIC.format(name="failed", attacks='"broken:scale={1..2}"') + "plugins: [own.py]"
+    )
     (folder / "infinite.yaml").write_text(QUADRATIC.format(name="infinite", attacks="nan, inf"))
     for _ in range(2):
         outcome = dynabro("search", "failed.yaml", "--jobs", "0")
         assert (outcome.code, outcome.err.splitlines()[-1]) == (
             3,
-            "dynabro: failed: no trial has a value, and 2 failed. Try: the same command with --retry-failed",
+            (
+                "dynabro: failed: no trial has a value, and 2 failed. Try: the same command with "
+                "--retry-failed"
+            ),
         )
     assert dynabro("search", "infinite.yaml", "--jobs", "0").code == 0
-    with closing(sqlite3.connect(folder / "results.db")) as connection, connection:  # NULL is infinity
+    # NULL is infinity
+    with closing(sqlite3.connect(folder / "results.db")) as connection, connection:
         connection.execute("UPDATE trials SET value = NULL WHERE search = 'infinite'")
     for name, counts in (("failed", "2 failed"), ("infinite", "2 finished")):
         outcome = dynabro("plot", name)
@@ -433,7 +560,7 @@ search:
 maximize: validation_accuracy
 trials: 3
 seeds: 0
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.thorough
@@ -447,22 +574,35 @@ def test_select_takes_the_best_trial_of_a_search(dynabro: Dynabro, folder: Path)
             """SELECT learning_rate, MAX(validation_accuracy) FROM runs JOIN evaluations AS e
             ON e.run_id = runs.id AND e.round = runs.rounds"""
         ).fetchone()
-    assert json.loads(dynabro("select", "tuned.yaml", "--json").out)[0]["best"][0]["value"] == pytest.approx(score)
+    assert json.loads(dynabro("select", "tuned.yaml", "--json").out)[0]["best"][0][
+        "value"
+    ] == pytest.approx(score)
     dry = dynabro("sweep", "chosen.yaml", "--set", "budget=8", "--jobs", "0")
     assert dry.code == 0, dry.err
     with closing(sqlite3.connect(folder / "results.db")) as connection:
-        found = connection.execute("SELECT learning_rate, validation FROM runs WHERE sweep = 'tuned-selected'").fetchall()
+        found = connection.execute(
+            "SELECT learning_rate, validation FROM runs WHERE sweep = 'tuned-selected'"
+        ).fetchall()
     assert found == [(rate, 0.0)]
-    (folder / "other.yaml").write_text(TUNED.replace("{0.001..1 log}", "{2..3}").replace("seeds: 0", "seeds: 1"))
+    (folder / "other.yaml").write_text(
+        TUNED.replace("{0.001..1 log}", "{2..3}").replace("seeds: 0", "seeds: 1")
+    )
     outcome = dynabro("select", "other.yaml")
     assert (outcome.code, outcome.out) == (2, "")
-    assert "name=tuned: another search is stored under this name, which differs in search and seeds" in outcome.err
-    (folder / "bad.yaml").write_text(TUNED.replace("tuned", "bad").replace("validation_accuracy", "final_accuracy"))
+    assert (
+        "name=tuned: another search is stored under this name, which differs in search and seeds"
+        in outcome.err
+    )
+    (folder / "bad.yaml").write_text(
+        TUNED.replace("tuned", "bad").replace("validation_accuracy", "final_accuracy")
+    )
     assert "the test set is not for choosing" in dynabro("select", "bad.yaml").err
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "../up", "/elsewhere", "a b"])
 def test_a_name_is_no_path(name: str, dynabro: Dynabro, folder: Path) -> None:
     outcome = dynabro("search", "worst-adversary", "--name", name, "--dry-run")
-    problem = f"--name: name {name!r} is not legal. Try: letters, digits, dots, underscores and hyphens"
+    problem = (
+        f"--name: name {name!r} is not legal. Try: letters, digits, dots, underscores and hyphens"
+    )
     assert (outcome.code, outcome.problems) == (2, [problem])

@@ -14,7 +14,9 @@ from dynabro_cli.store.tables import metadata
 from tests.cli.conftest import Dynabro
 from tests.store.made import change, read
 
-COMPONENTS = [f"{kind}/{name}" for kind, registry in REGISTRIES.items() for name in registry.entries()]
+COMPONENTS = [
+    f"{kind}/{name}" for kind, registry in REGISTRIES.items() for name in registry.entries()
+]
 
 
 @pytest.mark.parametrize("what", COMPONENTS)
@@ -33,7 +35,12 @@ def test_every_component_is_shown(what: str, dynabro: Dynabro) -> None:
         assert info.limits["help"] in outcome.out
 
     shown = json.loads(dynabro("show", what, "--json").out)
-    assert (shown["kind"], shown["name"], shown["doc"], shown["reference"]) == (kind, name, entry.doc, entry.reference)
+    assert (shown["kind"], shown["name"], shown["doc"], shown["reference"]) == (
+        kind,
+        name,
+        entry.doc,
+        entry.reference,
+    )
     assert [item["parameter"] for item in shown["parameters"]] == [info.key for info in entry.infos]
 
 
@@ -42,23 +49,39 @@ def test_a_run_by_id_and_by_key(dynabro: Dynabro, results: Path) -> None:
     by_id, by_key = dynabro("show", "runs/5", "--all"), dynabro("show", f"runs/{key[:12]}", "--all")
     assert by_id == by_key
     assert (by_id.code, by_id.err) == (0, "")
-    shown = dict(line.split(maxsplit=1) for line in by_id.out.split("\ncolumn ")[1].split("\n\n")[0].splitlines()[2:])
+    shown = dict(
+        line.split(maxsplit=1)
+        for line in by_id.out.split("\ncolumn ")[1].split("\n\n")[0].splitlines()[2:]
+    )
     parts = [name for name in shown if "." in name]
     columns = [column.name for column in metadata.tables["runs"].columns]
-    assert [name for name in shown if name not in parts] == [name for name in columns if name in shown]
+    assert [name for name in shown if name not in parts] == [
+        name for name in columns if name in shown
+    ]
     assert {"spec", "versions"} >= set(columns) - set(shown) - {"code_digests"}
     assert {"method.jmax", "aggregator.f"} <= set(parts)
-    assert max(len(line) for line in by_id.out.splitlines() if not line.startswith("repeat: ")) < 120
-    assert (shown["run_key"].strip(), shown["method"].strip(), shown["status"].strip()) == (key, "dynabro", "finished")
+    assert (
+        max(len(line) for line in by_id.out.splitlines() if not line.startswith("repeat: ")) < 120
+    )
+    assert (shown["run_key"].strip(), shown["method"].strip(), shown["status"].strip()) == (
+        key,
+        "dynabro",
+        "finished",
+    )
 
     histogram = [line.split() for line in by_id.out.split("by rounds:\n")[1].splitlines()]
-    counts = read(results, "SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = 5 ORDER BY byzantine")
+    counts = read(
+        results,
+        "SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = 5 ORDER BY byzantine",
+    )
     assert [(int(byzantine), int(rounds)) for byzantine, rounds, _ in histogram] == counts
     assert max(len(bar) for *_, bar in histogram) == 40
 
 
 def test_a_run_starts_with_its_scores(dynabro: Dynabro, results: Path, folder: Path) -> None:
-    """The cell, the scores, a line of bars, and a command that has the same key; hints name the database."""
+    """The cell, the scores, a line of bars, and a command that has the same key; hints name the
+    database.
+    """
     other = results.rename(folder / "other.db")
     first, _, scores, bars, spent, *rest = dynabro("show", "1", "--db", "other.db").out.splitlines()
     (accuracy, budget) = read(other, "SELECT final_accuracy, budget FROM runs WHERE id = 1")[0]
@@ -78,10 +101,20 @@ def test_a_run_starts_with_its_scores(dynabro: Dynabro, results: Path, folder: P
 def test_a_run_as_json(dynabro: Dynabro, results: Path) -> None:
     shown = json.loads(dynabro("show", "runs/7", "--json").out)
     counts = read(results, "SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = 7")
-    assert shown.pop("byzantine_histogram") == {str(byzantine): rounds for byzantine, rounds in counts}
-    recovery = read(results, "SELECT switches_seen, recoveries, dip, worst_window, reason FROM recovery WHERE run_id = 7")
+    assert shown.pop("byzantine_histogram") == {
+        str(byzantine): rounds for byzantine, rounds in counts
+    }
+    recovery = read(
+        results,
+        "SELECT switches_seen, recoveries, dip, worst_window, reason FROM recovery WHERE "
+        "run_id = 7",
+    )
     told = shown.pop("recovery")
-    assert [tuple(told[name] for name in ("switches_seen", "recoveries", "dip", "worst_window", "reason"))] == recovery
+    assert [
+        tuple(
+            told[name] for name in ("switches_seen", "recoveries", "dip", "worst_window", "reason")
+        )
+    ] == recovery
     assert shown["spec"]["attack"].items() >= {"name": "shift", "lambda": 1.0}.items()
     assert set(shown["versions"]) >= {"dynabro", "python", "torch", "threads"}
     names = [column.name for column in metadata.tables["runs"].columns]
@@ -92,16 +125,27 @@ def test_a_run_as_json(dynabro: Dynabro, results: Path) -> None:
 
 
 def test_a_run_whose_workers_have_samples_of_their_own(dynabro: Dynabro, folder: Path) -> None:
-    command = "run --task digits --model logistic --method sgd --workers 5 --byzantine 1 --budget 2 --data sorted --quiet"
+    command = (
+        "run --task digits --model logistic --method sgd --workers 5 --byzantine 1 "
+        "--budget 2 --data sorted --quiet"
+    )
     assert dynabro(*command.split()).code == 0
-    rows = read(folder / "results.db", "SELECT worker, label, count FROM worker_labels ORDER BY 1, 2")
+    rows = read(
+        folder / "results.db", "SELECT worker, label, count FROM worker_labels ORDER BY 1, 2"
+    )
     told = json.loads(dynabro("show", "runs/1", "--json").out)["worker_labels"]
     assert [tuple(item.values()) for item in told] == rows
-    title, *table = dynabro("show", "runs/1", "--all").out.split("Training samples, by worker and label:\n")[1].splitlines()
+    title, *table = (
+        dynabro("show", "runs/1", "--all")
+        .out.split("Training samples, by worker and label:\n")[1]
+        .splitlines()
+    )
     assert title.split() == ["worker", *map(str, range(10))]
     cells = {(worker, label): count for worker, label, count in rows}
     lines = [[int(cell) for cell in line.split()] for line in table if line.split()[0].isdigit()]
-    assert lines == [[worker, *(cells.get((worker, label), 0) for label in range(10))] for worker in range(5)]
+    assert lines == [
+        [worker, *(cells.get((worker, label), 0) for label in range(10))] for worker in range(5)
+    ]
     assert [sum(line[1:]) for line in lines] == [288, 288, 287, 287, 287]
 
 
@@ -117,7 +161,9 @@ def test_a_run_without_rounds(dynabro: Dynabro, results: Path) -> None:
 def test_a_run_that_is_not_there(name: str, dynabro: Dynabro, results: Path) -> None:
     outcome = dynabro("show", f"runs/{name}")
     assert (outcome.code, outcome.out) == (66, "")
-    assert outcome.problems == [f"there is no run {name!r}. Try: dynabro runs, which lists ids and keys"]
+    assert outcome.problems == [
+        f"there is no run {name!r}. Try: dynabro runs, which lists ids and keys"
+    ]
 
 
 def test_a_database_that_is_not_there(dynabro: Dynabro) -> None:
@@ -129,8 +175,17 @@ def test_a_database_that_is_not_there(dynabro: Dynabro) -> None:
 @pytest.mark.parametrize(
     ("what", "problem"),
     [
-        ("cwmt", "cannot show 'cwmt': neither a component nor a run (did you mean 'aggregators/cwtm'?). Try: dynabro list"),
-        ("agregators/cwtm", "cannot show 'agregators/cwtm' (did you mean 'aggregators'?). Try: KIND/NAME"),
+        (
+            "cwmt",
+            (
+                "cannot show 'cwmt': neither a component nor a run (did you mean "
+                "'aggregators/cwtm'?). Try: dynabro list"
+            ),
+        ),
+        (
+            "agregators/cwtm",
+            "cannot show 'agregators/cwtm' (did you mean 'aggregators'?). Try: KIND/NAME",
+        ),
         ("aggregators/", "Try: KIND/NAME"),
         ("runs/", "Try: KIND/NAME"),
         ("", "Try: KIND/NAME"),

@@ -68,7 +68,10 @@ def test_a_sweep_in_progress(dynabro: Dynabro, database: Path) -> None:
         assert (outcome.code, outcome.err) == (0, "")
         lines = outcome.out.splitlines()
         assert lines[0].startswith("results.db, 20")
-        assert lines[2] == "small: 6 runs: 1 stored before, 1 finished, 1 failed, 1 in progress, 2 to go"
+        assert (
+            lines[2]
+            == "small: 6 runs: 1 stored before, 1 finished, 1 failed, 1 in progress, 2 to go"
+        )
         assert " so far, about " in lines[3]
         assert f"; 2 at a time (local), process {os.getpid()} on " in lines[3]
         assert lines[4].split() == " ".join(status.COLUMNS).split()
@@ -81,7 +84,11 @@ def test_a_sweep_in_progress(dynabro: Dynabro, database: Path) -> None:
         assert "runs: 1 failed, 1 finished, 1 running" in lines
         assert lines[-1] == f"  3  {CELL}: bang \\x1b[2J"
         (sweep,) = json.loads(dynabro("status", "--json").out)["sweeps"]
-        assert (sweep["name"], sweep["to_go"], sweep["in_progress"][0]["byzantine_now"]) == ("small", 2, 8)
+        assert (sweep["name"], sweep["to_go"], sweep["in_progress"][0]["byzantine_now"]) == (
+            "small",
+            2,
+            8,
+        )
     lines = dynabro("status").out.splitlines()
     assert lines[2].startswith("last sweep: small, finished ")
     assert lines[2].endswith(": 6 runs: 1 stored before, 1 finished, 1 failed, 3 not run")
@@ -100,7 +107,12 @@ def test_what_looks_dead(dynabro: Dynabro, database: Path) -> None:
 
 
 def test_nothing_yet(dynabro: Dynabro, database: Path) -> None:
-    assert dynabro("status").out.splitlines()[1:] == ["", "nothing is in progress", "", "runs: none"]
+    assert dynabro("status").out.splitlines()[1:] == [
+        "",
+        "nothing is in progress",
+        "",
+        "runs: none",
+    ]
     found = json.loads(dynabro("status", "--json").out)
     assert (found["sweeps"], found["counts"], found["last_sweep"]) == ([], {}, None)
 
@@ -120,7 +132,9 @@ def test_an_interval_that_is_none(dynabro: Dynabro, database: Path, interval: st
 # --- again and again
 
 
-def test_watching_without_a_terminal(dynabro: Dynabro, database: Path, views: Callable[..., None]) -> None:
+def test_watching_without_a_terminal(
+    dynabro: Dynabro, database: Path, views: Callable[..., None]
+) -> None:
     engine = open_for_writing(str(database))
     views(lambda: record(engine, whole_run()), lambda: None)
     outcome = dynabro("status", "--watch")
@@ -132,8 +146,12 @@ def test_watching_without_a_terminal(dynabro: Dynabro, database: Path, views: Ca
     ]
 
 
-@pytest.mark.parametrize("words", [["status", "--watch"], ["status", "--watch", "--json"]], ids=" ".join)
-def test_sigterm_ends_a_view(words: list[str], dynabro: Dynabro, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "words", [["status", "--watch"], ["status", "--watch", "--json"]], ids=" ".join
+)
+def test_sigterm_ends_a_view(
+    words: list[str], dynabro: Dynabro, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = open_for_writing(str(database))
     with entry(engine), half_way(engine) as recorder:
         pause = time.sleep
@@ -157,15 +175,22 @@ def test_sigterm_ends_a_view(words: list[str], dynabro: Dynabro, database: Path,
     assert "run the command again" not in line
 
 
-def test_watching_as_json_is_a_line_each(dynabro: Dynabro, database: Path, views: Callable[..., None]) -> None:
+def test_watching_as_json_is_a_line_each(
+    dynabro: Dynabro, database: Path, views: Callable[..., None]
+) -> None:
     engine = open_for_writing(str(database))
     views(lambda: record(engine, whole_run()))
     outcome = dynabro("status", "--watch", "--json")
     assert outcome.code == 0
-    assert [json.loads(line)["counts"] for line in outcome.out.splitlines()] == [{}, {"finished": 1}]
+    assert [json.loads(line)["counts"] for line in outcome.out.splitlines()] == [
+        {},
+        {"finished": 1},
+    ]
 
 
-@pytest.mark.parametrize("error", [BusyError("locked"), DisconnectedError("no server")], ids=["locked", "server"])
+@pytest.mark.parametrize(
+    "error", [BusyError("locked"), DisconnectedError("no server")], ids=["locked", "server"]
+)
 @pytest.mark.parametrize("as_json", [False, True])
 def test_what_passes_is_told_and_waited_for(
     dynabro: Dynabro,
@@ -190,7 +215,9 @@ def test_what_passes_is_told_and_waited_for(
     assert outcome.out.count("; trying again") == (0 if as_json else 1)
 
 
-def test_a_database_that_vanishes_ends_it(dynabro: Dynabro, database: Path, views: Callable[..., None]) -> None:
+def test_a_database_that_vanishes_ends_it(
+    dynabro: Dynabro, database: Path, views: Callable[..., None]
+) -> None:
     views(lambda: [path.unlink() for path in database.parent.iterdir()])
     outcome = dynabro("status", "--watch")
     assert outcome.code == 66
@@ -199,7 +226,9 @@ def test_a_database_that_vanishes_ends_it(dynabro: Dynabro, database: Path, view
 
 
 def in_terminal(folder: Path, *words: str, until: Callable[[bytes], bool]) -> tuple[bytes, int]:
-    """Run a command in a terminal until it has shown what is wanted, then Ctrl-C; return all that it showed, and its end."""
+    """Run a command in a terminal until it has shown what is wanted, then Ctrl-C; return all that
+    it showed, and its end.
+    """
     master, slave = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100", "LINES": "20"}
     process = subprocess.Popen(
@@ -209,7 +238,8 @@ def in_terminal(folder: Path, *words: str, until: Callable[[bytes], bool]) -> tu
         stderr=slave,
         cwd=folder,
         env=environment,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background may have it ignored
+        # a test run in the background may have it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(slave)
     shown, end, asked = b"", time.monotonic() + 60, False
@@ -233,14 +263,18 @@ def test_watching_in_a_terminal(database: Path, folder: Path) -> None:
     engine = open_for_writing(str(database))
     with entry(engine), half_way(engine):
         words = ("--watch", "--interval", "0.1")
-        shown, code = in_terminal(folder, *words, until=lambda text: text.count(b"6 runs: 1 stored") >= 3)
+        shown, code = in_terminal(
+            folder, *words, until=lambda text: text.count(b"6 runs: 1 stored") >= 3
+        )
     assert code == 0
     assert b"\x1b[1A" in shown  # drawn in place
     assert shown.endswith(b"\x1b[?25h")  # with the cursor back
     assert b"Traceback" not in shown
 
 
-def test_a_watch_waits_for_a_database(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_waits_for_a_database(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A line says so, and the view ends as usual."""
 
     def interrupt(seconds: float) -> None:
@@ -251,4 +285,7 @@ def test_a_watch_waits_for_a_database(dynabro: Dynabro, folder: Path, monkeypatc
     for name in ("later.db", "empty.db"):
         outcome = dynabro("status", "--watch", "--db", name)
         assert outcome.code == 0
-        assert f"there is no database {name} yet; waiting for a run or a sweep that makes it" in outcome.out
+        assert (
+            f"there is no database {name} yet; waiting for a run or a sweep that makes it"
+            in outcome.out
+        )

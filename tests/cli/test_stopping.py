@@ -1,4 +1,6 @@
-"""Statements that never end: Ctrl-C, SIGTERM and a time limit stop them, and the exit code says which."""
+"""Statements that never end: Ctrl-C, SIGTERM and a time limit stop them, and the exit code says
+which.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ main()
 
 
 def stopped(number: int, *words: str, locked: bool = False) -> tuple[int, str]:
-    """Send a signal to a command as soon as it reads; return its exit code, and what it said to that."""
+    """Send a signal to a command as soon as it reads; return its exit code, and what it said to
+    that.
+    """
     command = [sys.executable, "-c", PROGRAM, "locked" if locked else "reading", *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -68,15 +72,33 @@ def stopped(number: int, *words: str, locked: bool = False) -> tuple[int, str]:
         (signal.SIGTERM, 75, ("query", ENDLESS)),
         (signal.SIGTERM, 75, ("runs", "--where", CONDITION)),
         (signal.SIGINT, 130, ("db", "thin", "thin.db", "--every", "2", "--where", CONDITION)),
-        pytest.param(signal.SIGINT, 130, ("export", "curves", "--csv", "-", "--where", CONDITION), marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, 75, ("plot", "final", "--where", f"runs.{CONDITION}"), marks=pytest.mark.slow),
+        pytest.param(
+            signal.SIGINT,
+            130,
+            ("export", "curves", "--csv", "-", "--where", CONDITION),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            signal.SIGTERM,
+            75,
+            ("plot", "final", "--where", f"runs.{CONDITION}"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
-def test_a_signal_ends_a_statement_that_does_not_end(number: int, code: int, words: tuple[str, ...], results: Path) -> None:
+def test_a_signal_ends_a_statement_that_does_not_end(
+    number: int, code: int, words: tuple[str, ...], results: Path
+) -> None:
     ended, said = stopped(number, *words)
     assert (ended, len(said.splitlines())) == (code, 1), said
-    assert said.startswith("dynabro: interrupted" if number == signal.SIGINT else "dynabro: terminated")
-    assert {path.name for path in results.parent.iterdir()} <= {"results.db", "results.db-wal", "results.db-shm"}
+    assert said.startswith(
+        "dynabro: interrupted" if number == signal.SIGINT else "dynabro: terminated"
+    )
+    assert {path.name for path in results.parent.iterdir()} <= {
+        "results.db",
+        "results.db-wal",
+        "results.db-shm",
+    }
 
 
 CHECKING = """
@@ -98,7 +120,9 @@ main()
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
-def test_a_signal_is_not_lost_while_sqlite_asks_what_is_allowed(number: int, code: int, results: Path) -> None:
+def test_a_signal_is_not_lost_while_sqlite_asks_what_is_allowed(
+    number: int, code: int, results: Path
+) -> None:
     """SQLite drops what the handler raises there, and takes it for a no."""
     command = [sys.executable, "-c", CHECKING, "query", "SELECT 1"]
     environment = os.environ | {"NUMBER": str(int(number))}
@@ -117,11 +141,16 @@ def test_a_signal_ends_the_waiting_for_a_lock(results: Path) -> None:
 
 @pytest.mark.parametrize("sql", [ENDLESS, ENDLESS.replace("COUNT(*)", "x")])
 @pytest.mark.parametrize("form", ["--json", "--csv", None])
-def test_a_query_ends_when_its_time_is_over(sql: str, form: str | None, dynabro: Dynabro, results: Path) -> None:
+def test_a_query_ends_when_its_time_is_over(
+    sql: str, form: str | None, dynabro: Dynabro, results: Path
+) -> None:
     ended = dynabro("query", sql, "--timeout", "0.2", *([form] if form else []))
     assert ended.code == 124
     assert ended.problems == [
-        "timeout=0.2: the statement was stopped after 0.2 s. Try: a longer --timeout, or narrow the statement"
+        (
+            "timeout=0.2: the statement was stopped after 0.2 s. Try: a longer --timeout, or "
+            "narrow the statement"
+        )
     ]
 
 
@@ -139,14 +168,19 @@ def test_a_time_limit_is_a_time(seconds: str, dynabro: Dynabro, results: Path) -
 
 # --- of a server
 
-SERVERS = "WITH RECURSIVE c(x) AS (SELECT 1::bigint UNION ALL SELECT x + 1 FROM c) SELECT COUNT(*) FROM c"
+SERVERS = (
+    "WITH RECURSIVE c(x) AS (SELECT 1::bigint UNION ALL SELECT x + 1 FROM c) SELECT COUNT(*) FROM c"
+)
 
 
 @pytest.fixture
 def server(postgres: str) -> Iterator[str]:
     open_for_writing(postgres).dispose()
     yield postgres
-    going_on = "SELECT query FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    going_on = (
+        "SELECT query FROM pg_stat_activity WHERE datname = current_database() AND pid "
+        "<> pg_backend_pid()"
+    )
     with contextlib.closing(connect(postgres, autocommit=True)) as connection:
         for _ in range(100):  # a server takes a moment to hear of it
             left = connection.execute(f"{going_on} AND state = 'active'").fetchall()
@@ -157,7 +191,9 @@ def server(postgres: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
-def test_a_signal_ends_a_servers_statement_on_the_server(number: int, code: int, server: str) -> None:
+def test_a_signal_ends_a_servers_statement_on_the_server(
+    number: int, code: int, server: str
+) -> None:
     ended, said = stopped(number, "query", SERVERS, "--db", server)
     assert (ended, len(said.splitlines())) == (code, 1), said
 
@@ -165,4 +201,7 @@ def test_a_signal_ends_a_servers_statement_on_the_server(number: int, code: int,
 def test_a_servers_statement_ends_when_its_time_is_over(dynabro: Dynabro, server: str) -> None:
     ended = dynabro("query", SERVERS, "--db", server, "--timeout", "0.3")
     assert (ended.code, len(ended.problems)) == (124, 1)
-    assert dynabro("query", "SELECT 1 AS one", "--db", server, "--timeout", "60", "--csv").out == "one\n1\n"
+    assert (
+        dynabro("query", "SELECT 1 AS one", "--db", server, "--timeout", "60", "--csv").out
+        == "one\n1\n"
+    )

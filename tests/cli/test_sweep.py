@@ -59,15 +59,23 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         yield places_for
 
     monkeypatch.setattr(backends, "opened", opened)
-    monkeypatch.setattr(executed, "make_all", lambda runs, *_, **__: [Outcome(run, "finished", None) for run in runs])
+    monkeypatch.setattr(
+        executed,
+        "make_all",
+        lambda runs, *_, **__: [Outcome(run, "finished", None) for run in runs],
+    )
     return calls
 
 
 def ends_with(monkeypatch: pytest.MonkeyPatch, *ends: tuple[Status, str | None]) -> None:
     """Have the executor tell that runs ended so, in turn."""
 
-    def make_all(runs: Sequence[Run], engine: Any, places: Places, listener: Listener, *_: Any, **__: Any) -> list[Outcome]:
-        outcomes = [Outcome(run, status, message) for run, (status, message) in zip(runs, ends, strict=True)]
+    def make_all(
+        runs: Sequence[Run], engine: Any, places: Places, listener: Listener, *_: Any, **__: Any
+    ) -> list[Outcome]:
+        outcomes = [
+            Outcome(run, status, message) for run, (status, message) in zip(runs, ends, strict=True)
+        ]
         for outcome in outcomes:
             listener.ended(0, outcome)
         return outcomes
@@ -79,11 +87,21 @@ def ends_with(monkeypatch: pytest.MonkeyPatch, *ends: tuple[Status, str | None])
 # --- running
 
 
-@pytest.mark.parametrize(("jobs", "known", "started"), [("1", 4, 1), ("3", 4, 3), ("3", 2, 2), ("9", 9, 4), ("auto", 4, 2)])
+@pytest.mark.parametrize(
+    ("jobs", "known", "started"),
+    [("1", 4, 1), ("3", 4, 3), ("3", 2, 2), ("9", 9, 4), ("auto", 4, 2)],
+)
 def test_processes_start_before_the_memory_is_estimated(
-    jobs: str, known: int, started: int, dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch
+    jobs: str,
+    known: int,
+    started: int,
+    dynabro: Dynabro,
+    small: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As many as will be needed: no more than runs (4), processors, or jobs; two if the number of jobs is not known yet."""
+    """As many as will be needed: no more than runs (4), processors, or jobs; two if the number of
+    jobs is not known yet.
+    """
     order: list[str] = []
     ends_with(monkeypatch, *[("finished", None)] * 4)
     monkeypatch.setattr(local, "cores", lambda: known)
@@ -93,7 +111,9 @@ def test_processes_start_before_the_memory_is_estimated(
     assert order == [*(f"start {place}" for place in range(started)), "estimate"]
 
 
-def test_no_process_is_left_if_nothing_fits(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_is_left_if_nothing_fits(
+    dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     others = set(children())  # processes that other tests have left
 
     def fitting(*_: object) -> int:
@@ -114,7 +134,9 @@ def test_every_run_is_made_and_stored_once(dynabro: Dynabro, small: str, folder:
     assert [line.split(": ")[0] for line in lines] == [f"{number}/4" for number in range(1, 5)]
     assert "1/4: quadratic, sgd, cwtm, sf, periodic:K=10, seed 0: finished: gap " in lines[0]
     sql = "SELECT sweep, status, method, seed FROM runs ORDER BY id"
-    rows = [("small", "finished", method, seed) for seed in (0, 1) for method in ("sgd", "momentum")]
+    rows = [
+        ("small", "finished", method, seed) for seed in (0, 1) for method in ("sgd", "momentum")
+    ]
     assert read(folder / "results.db", sql) == rows
     again = dynabro("sweep", small, "--jobs", "1", "--quiet")
     assert (again.code, again.err) == (0, "")
@@ -136,7 +158,10 @@ def test_a_stored_sweep_is_answered_while_others_write(
 
 
 def test_every_option_reaches_the_executor(dynabro: Dynabro, small: str, asked: Asked) -> None:
-    given = "--jobs 3 --device cpu --data-dir data --threads 2 --compile off --timeout 1.5 --max-retries 4 --jobs-per-gpu 5"
+    given = (
+        "--jobs 3 --device cpu --data-dir data --threads 2 --compile off --timeout 1.5 "
+        "--max-retries 4 --jobs-per-gpu 5"
+    )
     more = "--checkpoint-every 9 --retry-failed --fail-fast --rerun-changed"
     assert dynabro("sweep", small, *given.split(), *more.split()).code == 0
     assert dynabro("sweep", small).code == 0
@@ -160,19 +185,31 @@ def test_every_option_reaches_the_executor(dynabro: Dynabro, small: str, asked: 
 
 
 def test_fields_are_set(dynabro: Dynabro, small: str, asked: Asked) -> None:
-    assert dynabro("sweep", small, "--set", "method=dynabro", "--set", "seeds=3..4", "--set", "budget=10").code == 0
+    assert (
+        dynabro(
+            "sweep", small, "--set", "method=dynabro", "--set", "seeds=3..4", "--set", "budget=10"
+        ).code
+        == 0
+    )
     ((runs, _),) = asked
-    assert [(run.spec.method, run.spec.seed, run.spec.budget) for run in runs] == [("dynabro", 3, 10), ("dynabro", 4, 10)]
+    assert [(run.spec.method, run.spec.seed, run.spec.budget) for run in runs] == [
+        ("dynabro", 3, 10),
+        ("dynabro", 4, 10),
+    ]
 
 
-def test_a_shipped_sweep_and_one_from_standard_input(dynabro: Dynabro, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shipped_sweep_and_one_from_standard_input(
+    dynabro: Dynabro, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert dynabro("sweep", "demo").code == 0
     monkeypatch.setattr("sys.stdin", io.StringIO(SMALL))
     assert dynabro("sweep", "-").code == 0
     assert [(len(runs), options.sweep) for runs, options in asked] == [(6, "demo"), (4, "small")]
 
 
-def test_failures_are_a_table_and_an_exit_code(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_a_table_and_an_exit_code(
+    dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ends_with(
         monkeypatch,
         ("finished", None),
@@ -189,25 +226,38 @@ def test_failures_are_a_table_and_an_exit_code(dynabro: Dynabro, small: str, mon
         ["quadratic, momentum, cwtm, sf, periodic:K=10, seed 0", "failed", "ValueError: bang"],
     ]
     *_, told, last = [line for line in outcome.err.splitlines() if "failed" in line]
-    assert told == "2/4: failed: quadratic, momentum, cwtm, sf, periodic:K=10, seed 0: ValueError: bang"
+    assert (
+        told
+        == "2/4: failed: quadratic, momentum, cwtm, sf, periodic:K=10, seed 0: ValueError: bang"
+    )
     assert last == "dynabro: 1 of 4 runs failed; the same command with --retry-failed repeats them"
 
 
-def test_failures_are_told_apart(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_told_apart(
+    dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ends_with(monkeypatch, ("failed", "a"), ("failed", "b"))
     settings = ("method=sgd", "seeds=0", "learning_rate=1", "learning_rate=0.5")
-    outcome = dynabro("sweep", small, *(word for setting in settings for word in ("--set", setting)))
+    outcome = dynabro(
+        "sweep", small, *(word for setting in settings for word in ("--set", setting))
+    )
     for rate in ("1", "0.5"):
         assert f"seed 0, learning_rate={rate} " in outcome.out
         assert f"seed 0, learning_rate={rate}: " in outcome.err
 
 
 def test_json(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ends_with(monkeypatch, ("diverged", None), ("failed", "a\nb"), ("stored", None), ("stored", None))
+    ends_with(
+        monkeypatch, ("diverged", None), ("failed", "a\nb"), ("stored", None), ("stored", None)
+    )
     outcome = dynabro("sweep", small, "--json", "--quiet")
     assert outcome.code == 3
     found = json.loads(outcome.out)
-    assert (found["sweep"], found["runs"], found["status"]) == ("small", 4, {"diverged": 1, "failed": 1, "stored": 2})
+    assert (found["sweep"], found["runs"], found["status"]) == (
+        "small",
+        4,
+        {"diverged": 1, "failed": 1, "stored": 2},
+    )
     assert found["seconds"] >= 0
     (failure,) = found["failures"]
     assert (failure["status"], failure["why"], len(failure["run_key"])) == ("failed", "a\nb", 64)
@@ -216,7 +266,9 @@ def test_json(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> 
 # --- foretelling
 
 
-def test_a_dry_run_does_nothing(dynabro: Dynabro, small: str, folder: Path, asked: list[Any]) -> None:
+def test_a_dry_run_does_nothing(
+    dynabro: Dynabro, small: str, folder: Path, asked: list[Any]
+) -> None:
     outcome = dynabro("sweep", small, "--dry-run")
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.splitlines() == [
@@ -232,7 +284,9 @@ def test_a_dry_run_does_nothing(dynabro: Dynabro, small: str, folder: Path, aske
 
 def test_a_dry_run_tells_what_is_left(dynabro: Dynabro, small: str, folder: Path) -> None:
     text = "exclude: [{method: dynabro}]"
-    (folder / small).write_text(SMALL.replace("momentum", "momentum, momentum:beta=0.90, dynabro") + text)
+    (folder / small).write_text(
+        SMALL.replace("momentum", "momentum, momentum:beta=0.90, dynabro") + text
+    )
     assert dynabro("sweep", small, "--set", "seeds=0", "--quiet", "--jobs", "1").code == 0
     change(folder / "results.db", "UPDATE runs SET wall_seconds = 600")
     change(folder / "results.db", "UPDATE runs SET status = 'failed' WHERE method = 'sgd'")
@@ -245,12 +299,24 @@ def test_a_dry_run_tells_what_is_left(dynabro: Dynabro, small: str, folder: Path
     lines = dynabro("sweep", small, "--dry-run", "--jobs", "2").out.splitlines()
     assert lines[3] == "time: about 10 min with 2 at a time, at the speed of stored runs on the CPU"
     lines = dynabro(
-        "sweep", small, "--dry-run", "--jobs=1", "--retry-failed", "--set", "batch_size=1", "--set", "batch_size=2"
+        "sweep",
+        small,
+        "--dry-run",
+        "--jobs=1",
+        "--retry-failed",
+        "--set",
+        "batch_size=1",
+        "--set",
+        "batch_size=2",
     ).out.splitlines()
     assert lines[2] == "1 stored in results.db, 7 to do"
-    assert lines[3].startswith("time: about 30 min for the 3 of them that are similar to stored runs, one after another")
+    assert lines[3].startswith(
+        "time: about 30 min for the 3 of them that are similar to stored runs, one after another"
+    )
     (folder / small).write_text(SMALL)
-    lines = dynabro("sweep", small, "--dry-run", "--set", "seeds=0", "--set", "method=momentum").out.splitlines()
+    lines = dynabro(
+        "sweep", small, "--dry-run", "--set", "seeds=0", "--set", "method=momentum"
+    ).out.splitlines()
     assert lines[1:] == ["1 runs planned", "1 stored in results.db, 0 to do"]
 
 
@@ -285,14 +351,22 @@ def test_a_dry_run_as_json(dynabro: Dynabro, small: str) -> None:
 
 
 OTHER = json.dumps({"methods/sgd": "0" * DIGITS, "engine": "0" * DIGITS})
-CHANGED = "warning: stored runs made with other code: 2 of 4 (methods/sgd: 2); with another version of the engine: 2 of 4"
+CHANGED = (
+    "warning: stored runs made with other code: 2 of 4 (methods/sgd: 2); with another "
+    "version of the engine: 2 of 4"
+)
 
 
-def test_runs_of_other_code_are_told_and_run_again(dynabro: Dynabro, small: str, folder: Path) -> None:
+def test_runs_of_other_code_are_told_and_run_again(
+    dynabro: Dynabro, small: str, folder: Path
+) -> None:
     assert dynabro("sweep", small, "--quiet", "--jobs", "1").err == ""
     assert dynabro("sweep", small, "--quiet").err == ""
     change(folder / "results.db", "UPDATE runs SET code_digests = ? WHERE method = 'sgd'", OTHER)
-    change(folder / "results.db", "UPDATE runs SET code_digests = NULL WHERE method <> 'sgd' AND seed = 0")
+    change(
+        folder / "results.db",
+        "UPDATE runs SET code_digests = NULL WHERE method <> 'sgd' AND seed = 0",
+    )
     for dry in ((), ("--dry-run",), ("--dry-run", "--json")):
         outcome = dynabro("sweep", small, "--quiet", *dry)
         assert outcome.code == 0
@@ -317,19 +391,29 @@ def test_runs_of_other_code_are_told_and_run_again(dynabro: Dynabro, small: str,
     assert dynabro("runs").problems == [CHANGED]
     assert dynabro("runs", "--where", "method <> 'sgd'").problems == []
     assert dynabro("plot", "final", "--where", "method = 'sgd'").problems == [
-        "warning: stored runs made with other code: 2 of 2 (methods/sgd: 2); with another version of the engine: 2 of 2"
+        (
+            "warning: stored runs made with other code: 2 of 2 (methods/sgd: 2); with another "
+            "version of the engine: 2 of 2"
+        )
     ]
     outcome = dynabro("sweep", small, "--quiet", "--rerun-changed", "--jobs", "1")
     assert "4 runs in results.db: 2 finished, 2 stored before" in outcome.out
     assert dynabro("runs").problems == []
-    assert read(folder / "results.db", "SELECT COUNT(*) FROM runs WHERE code_digests IS NULL") == [(1,)]
+    assert read(folder / "results.db", "SELECT COUNT(*) FROM runs WHERE code_digests IS NULL") == [
+        (1,)
+    ]
 
 
 def test_runs_of_other_data_are_run_again(dynabro: Dynabro, small: str, folder: Path) -> None:
     assert dynabro("sweep", small, "--quiet", "--jobs", "1").err == ""
-    change(folder / "results.db", 'UPDATE runs SET code_digests = \'{"data/digits":"000000000000"}\' WHERE seed = 1')
+    change(
+        folder / "results.db",
+        'UPDATE runs SET code_digests = \'{"data/digits":"000000000000"}\' WHERE seed = 1',
+    )
     warning = "warning: stored runs made with other data: 2 of 4 (digits: 2)"
-    assert dynabro("sweep", small, "--dry-run").problems == [f"{warning}; --rerun-changed repeats these runs"]
+    assert dynabro("sweep", small, "--dry-run").problems == [
+        f"{warning}; --rerun-changed repeats these runs"
+    ]
     outcome = dynabro("sweep", small, "--quiet", "--rerun-changed", "--jobs", "1")
     assert outcome.problems == [f"{warning}; these runs are repeated"]
     assert "4 runs in results.db: 2 finished, 2 stored before" in outcome.out
@@ -342,32 +426,64 @@ def test_everything_is_run_again(dynabro: Dynabro, small: str, folder: Path) -> 
     change(folder / "results.db", "UPDATE sweeps SET rerun_after = 2")
     outcome = dynabro("sweep", small, "--dry-run", "--rerun")
     assert "2 stored in results.db, 2 to do" in outcome.out
-    assert outcome.problems == ["an interrupted rerun is continued: its finished runs are not repeated"]
+    assert outcome.problems == [
+        "an interrupted rerun is continued: its finished runs are not repeated"
+    ]
     outcome = dynabro("sweep", small, "--quiet", "--rerun", "--jobs", "1")
-    assert outcome.problems == ["an interrupted rerun is continued: its finished runs are not repeated"]
+    assert outcome.problems == [
+        "an interrupted rerun is continued: its finished runs are not repeated"
+    ]
     assert "4 runs in results.db: 2 finished, 2 stored before" in outcome.out
-    assert read(folder / "results.db", "SELECT rerun_after FROM sweeps ORDER BY id DESC LIMIT 1") == [(None,)]
+    assert read(
+        folder / "results.db", "SELECT rerun_after FROM sweeps ORDER BY id DESC LIMIT 1"
+    ) == [(None,)]
     outcome = dynabro("sweep", small, "--rerun", "--rerun-changed")
-    assert (outcome.code, outcome.problems) == (2, ["--rerun and --rerun-changed exclude each other. Try: one of them"])
+    assert (outcome.code, outcome.problems) == (
+        2,
+        ["--rerun and --rerun-changed exclude each other. Try: one of them"],
+    )
 
 
-def test_a_dry_run_takes_the_usual_number_of_jobs(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_takes_the_usual_number_of_jobs(
+    dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dynabro_cli.executors.placement.cores", lambda: 2)
-    assert json.loads(dynabro("sweep", small, "--dry-run", "--json", "--device", "cpu").out)["jobs"] == 2
+    assert (
+        json.loads(dynabro("sweep", small, "--dry-run", "--json", "--device", "cpu").out)["jobs"]
+        == 2
+    )
 
 
 def test_a_dry_run_names_the_device_and_takes_its_times(
-    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch, gpu_machine: Callable[..., None]
+    dynabro: Dynabro,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gpu_machine: Callable[..., None],
 ) -> None:
     """A computation took 1 s on the CPU and 0.1 s on a GPU."""
-    sweep = "name: small\nbase: {task: digits, model: mlp, method: sgd, attack: none, budget: 2}\nseeds: 0..3\n"
+    sweep = (
+        "name: small\nbase: {task: digits, model: mlp, method: sgd, attack: none, budget: "
+        "2}\nseeds: 0..3\n"
+    )
     (folder / "small.yaml").write_text(sweep)
     assert dynabro("sweep", "small.yaml", "--set", "seeds=0..1", "--jobs", "1", "--quiet").code == 0
     change(folder / "results.db", "UPDATE runs SET wall_seconds = 200, budget_spent = 200")
-    change(folder / "results.db", "UPDATE runs SET wall_seconds = 20, device = 'cuda:0 NVIDIA H200' WHERE seed = 1")
+    change(
+        folder / "results.db",
+        "UPDATE runs SET wall_seconds = 20, device = 'cuda:0 NVIDIA H200' WHERE seed = 1",
+    )
 
     def ahead(*options: str) -> tuple[list[str], str]:
-        outcome = dynabro("sweep", "small.yaml", "--dry-run", "--set", "budget=600", "--set", "seeds=2..5", *options)
+        outcome = dynabro(
+            "sweep",
+            "small.yaml",
+            "--dry-run",
+            "--set",
+            "budget=600",
+            "--set",
+            "seeds=2..5",
+            *options,
+        )
         return outcome.err.splitlines(), outcome.out.splitlines()[3]
 
     gpu_machine(cores=4)
@@ -383,11 +499,16 @@ def test_a_dry_run_names_the_device_and_takes_its_times(
 def test_exclusions_that_leave_nothing_out_are_told(
     dry: tuple[str, ...], dynabro: Dynabro, folder: Path, asked: list[Any]
 ) -> None:
-    (folder / "idle.yaml").write_text(SMALL + "exclude:\n  - {method: sgd, seed: 1}\n  - {method: dynabro}\n")
+    (folder / "idle.yaml").write_text(
+        SMALL + "exclude:\n  - {method: sgd, seed: 1}\n  - {method: dynabro}\n"
+    )
     outcome = dynabro("sweep", "idle.yaml", *dry)
     assert outcome.code == 0
     assert outcome.problems == [
-        "warning: idle.yaml:9: no point of the grid has method: dynabro, so that this entry of exclude leaves nothing out"
+        (
+            "warning: idle.yaml:9: no point of the grid has method: dynabro, so that this entry of "
+            "exclude leaves nothing out"
+        )
     ]
 
 
@@ -402,9 +523,16 @@ def test_exclusions_that_leave_nothing_out_are_told(
         (
             ("bad.yaml",),
             2,
-            ["bad.yaml:2: unknown field 'bugdet' (did you mean 'budget'?)", "bad.yaml:2: clock=hour is not legal"],
+            [
+                "bad.yaml:2: unknown field 'bugdet' (did you mean 'budget'?)",
+                "bad.yaml:2: clock=hour is not legal",
+            ],
         ),
-        (("small.yaml", "--set", "bugdet=1"), 2, ["--set bugdet=1: unknown field 'bugdet' (did you mean 'budget'?)"]),
+        (
+            ("small.yaml", "--set", "bugdet=1"),
+            2,
+            ["--set bugdet=1: unknown field 'bugdet' (did you mean 'budget'?)"],
+        ),
         (("small.yaml", "--set", "byzantine=2"), 2, ["byzantine=2 of workers=3 is not legal"]),
         (
             ("small.yaml", "--jobs=-1"),
@@ -415,7 +543,12 @@ def test_exclusions_that_leave_nothing_out_are_told(
         (
             ("small.yaml", "--jobs-per-gpu", "0"),
             2,
-            ["jobs_per_gpu=0 is not legal. Try: --jobs-per-gpu with a whole number from 1, or auto"],
+            [
+                (
+                    "jobs_per_gpu=0 is not legal. Try: --jobs-per-gpu with a whole number from 1, "
+                    "or auto"
+                )
+            ],
         ),
         (("small.yaml", "--compile", "maybe"), 2, ["compile=maybe is not legal"]),
         (("small.yaml", "--device", "gpu"), 2, ["device=gpu is not here"]),
@@ -425,12 +558,20 @@ def test_exclusions_that_leave_nothing_out_are_told(
     ],
 )
 def test_every_problem_is_a_line_and_nothing_runs(
-    arguments: tuple[str, ...], code: int, problems: list[str], dry: tuple[str, ...], dynabro: Dynabro, small: str, folder: Path
+    arguments: tuple[str, ...],
+    code: int,
+    problems: list[str],
+    dry: tuple[str, ...],
+    dynabro: Dynabro,
+    small: str,
+    folder: Path,
 ) -> None:
     (folder / "bad.yaml").write_text("name: bad\nbase: {bugdet: 1, clock: hour}\n")
     outcome = dynabro("sweep", *arguments, *dry)
     assert (outcome.code, outcome.out) == (code, "")
     assert len(outcome.problems) == len(problems), outcome.err
-    assert all(part in line for part, line in zip(problems, outcome.problems, strict=True)), outcome.err
+    assert all(part in line for part, line in zip(problems, outcome.problems, strict=True)), (
+        outcome.err
+    )
     if "gpu" not in arguments:
         assert not (folder / "results.db").exists()

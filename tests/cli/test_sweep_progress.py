@@ -15,7 +15,11 @@ from tests.store.made import a_round, evaluated, finished, started, totals
 
 pytestmark = pytest.mark.usefixtures("folder")
 
-RUNS = [resolve(RunSpec(budget=100, method=method, seed=seed)) for method in ("sgd", "dynabro") for seed in (0, 1)]
+RUNS = [
+    resolve(RunSpec(budget=100, method=method, seed=seed))
+    for method in ("sgd", "dynabro")
+    for seed in (0, 1)
+]
 
 
 def begin(progress: SweepProgress, slot: int, run: Run, spent: int = 50) -> None:
@@ -34,7 +38,9 @@ def finish(progress: SweepProgress, slot: int, run: Run) -> None:
 
 
 def show(*, quiet: bool = False) -> SweepProgress:
-    """Show a sweep of four runs: one stored, one that fails in its second attempt, two that finish."""
+    """Show a sweep of four runs: one stored, one that fails in its second attempt, two that
+    finish.
+    """
     with SweepProgress(RUNS, quiet=quiet) as progress:
         progress.ended(0, Outcome(RUNS[0], "stored", None))
         begin(progress, 0, RUNS[1])
@@ -52,10 +58,16 @@ def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[st
     captured = capsys.readouterr()
     assert captured.out == ""
     first, second, third = captured.err.splitlines()
-    assert first.startswith("2/4: digits, dynabro, cwtm, sf, periodic:K=10, seed 0: finished: accuracy 0.8750, about ")
+    assert first.startswith(
+        "2/4: digits, dynabro, cwtm, sf, periodic:K=10, seed 0: finished: accuracy 0.8750, about "
+    )
     assert first.endswith(" s to go")
-    assert second.startswith("3/4: failed: digits, sgd, cwtm, sf, periodic:K=10, seed 1: the process died [/red]")
-    assert third == "4/4: digits, dynabro, cwtm, sf, periodic:K=10, seed 1: finished: accuracy 0.8750"
+    assert second.startswith(
+        "3/4: failed: digits, sgd, cwtm, sf, periodic:K=10, seed 1: the process died [/red]"
+    )
+    assert (
+        third == "4/4: digits, dynabro, cwtm, sf, periodic:K=10, seed 1: finished: accuracy 0.8750"
+    )
 
 
 def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,17 +88,26 @@ def test_a_terminal_gets_a_line_for_all_and_one_for_each_slot(
         tasks = [(task.description, task.completed, task.total) for task in progress._live.tasks]
         assert tasks == [
             ("1 of 4 runs", 80, 300),
-            ("accuracy 0.1000, 7 Byzantine; digits, dynabro, cwtm, sf, periodic:K=10, seed 0", 30, 100),
+            (
+                "accuracy 0.1000, 7 Byzantine; digits, dynabro, cwtm, sf, periodic:K=10, seed 0",
+                30,
+                100,
+            ),
             ("accuracy 0.1000, 7 Byzantine; digits, sgd, cwtm, sf, periodic:K=10, seed 1", 50, 100),
         ]
         progress.ended(0, Outcome(RUNS[1], "failed", "bang [/red]\nmore"))
         finish(progress, 1, RUNS[2])
         tasks = [(task.description, task.completed, task.total) for task in progress._live.tasks]
-        assert tasks == [("3 of 4 runs, 1 failed", 150, 250)]  # half of the one that failed was done
+        # half of the one that failed was done
+        assert tasks == [("3 of 4 runs, 1 failed", 150, 250)]
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "failed: digits, sgd, cwtm, sf, periodic:K=10, seed 1: bang [/red]\n" in captured.err.replace("\r", "")
-    assert captured.err.rindex("\x1b[?25h") > captured.err.rindex("\x1b[?25l")  # the cursor is shown again
+    assert (
+        "failed: digits, sgd, cwtm, sf, periodic:K=10, seed 1: bang [/red]\n"
+        in captured.err.replace("\r", "")
+    )
+    # the cursor is shown again
+    assert captured.err.rindex("\x1b[?25h") > captured.err.rindex("\x1b[?25l")
 
 
 @pytest.fixture
@@ -102,8 +123,12 @@ def to_go(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err.splitlines()[-1].partition("about ")[2]
 
 
-def test_the_time_to_go_is_of_several_runs_at_a_time(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
-    """Two at a time spend 150 in 60 s; the other 250 take 100 s: with what is spent of the run in progress counted."""
+def test_the_time_to_go_is_of_several_runs_at_a_time(
+    capsys: pytest.CaptureFixture[str], clock: list[float]
+) -> None:
+    """Two at a time spend 150 in 60 s; the other 250 take 100 s: with what is spent of the run in
+    progress counted.
+    """
     with SweepProgress(RUNS, quiet=False) as progress:
         progress.started(0, RUNS[0])
         progress.started(1, RUNS[1])
@@ -113,7 +138,9 @@ def test_the_time_to_go_is_of_several_runs_at_a_time(capsys: pytest.CaptureFixtu
         assert to_go(capsys) == "1 min 40 s to go"
 
 
-def test_the_time_to_go_of_a_run_that_goes_on(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+def test_the_time_to_go_of_a_run_that_goes_on(
+    capsys: pytest.CaptureFixture[str], clock: list[float]
+) -> None:
     """Nine tenths of it were done before; the tenth took 10 s, and 300 are left."""
     with SweepProgress(RUNS, quiet=False) as progress:
         progress.started(0, RUNS[0])

@@ -12,14 +12,24 @@ from dynabro_cli.executors import sweep
 from tests.cli.conftest import Dynabro
 from tests.store.made import read
 
-FIELDS = {"task": "quadratic", "method": "sgd", "attack": "none", "aggregator": "cwmed", "budget": 20}
+FIELDS = {
+    "task": "quadratic",
+    "method": "sgd",
+    "attack": "none",
+    "aggregator": "cwmed",
+    "budget": 20,
+}
 QUADRATIC = ["run", "-q", *(f"--{name}={value}" for name, value in FIELDS.items())]
 
 
 @pytest.fixture
 def checkout(folder: Path) -> Path:
     """A checkout with one change."""
-    for words in ("init -q", "add own.py", "-c user.name=me -c user.email=me@here commit -q -m first"):
+    for words in (
+        "init -q",
+        "add own.py",
+        "-c user.name=me -c user.email=me@here commit -q -m first",
+    ):
         (folder / "own.py").write_text("x = 1\n")
         subprocess.run(["git", *words.split()], check=True)
     (folder / "own.py").write_text("x = 2\n")
@@ -29,7 +39,9 @@ def checkout(folder: Path) -> Path:
 @pytest.mark.thorough
 def test_words_are_stored_changed_and_found(dynabro: Dynabro, folder: Path) -> None:
     words = "tags, note"
-    assert dynabro(*QUADRATIC, "--tag", "lr", "--tag", "first", "--note", "does it train?").code == 0
+    assert (
+        dynabro(*QUADRATIC, "--tag", "lr", "--tag", "first", "--note", "does it train?").code == 0
+    )
     assert dynabro(*QUADRATIC, "--seed", "1").code == 0
     assert read(folder / "results.db", f"SELECT {words} FROM runs ORDER BY seed") == [
         ('["first", "lr"]', "does it train?"),
@@ -44,7 +56,9 @@ def test_words_are_stored_changed_and_found(dynabro: Dynabro, folder: Path) -> N
     ]
     assert "good   it does" in dynabro("runs").out
     assert "first: does it train?" in dynabro("show", "3").out
-    (line,) = dynabro("runs", "--csv", "--columns", "seed", "--where", "tags LIKE '%good%'").out.splitlines()[1:]
+    (line,) = dynabro(
+        "runs", "--csv", "--columns", "seed", "--where", "tags LIKE '%good%'"
+    ).out.splitlines()[1:]
     assert line == "1"
     assert dynabro("db", "check").code == 0  # words are not among the rows that its digest covers
     assert dynabro("tag", "all", "--note", "").code == 0
@@ -61,7 +75,9 @@ def test_words_are_stored_changed_and_found(dynabro: Dynabro, folder: Path) -> N
         (("all", "good", "--where", "seed = 9"), 66, "where=seed = 9: it holds for no run"),
     ],
 )
-def test_words_that_are_not_stored(words: tuple[str, ...], code: int, problem: str, dynabro: Dynabro, results: Path) -> None:
+def test_words_that_are_not_stored(
+    words: tuple[str, ...], code: int, problem: str, dynabro: Dynabro, results: Path
+) -> None:
     outcome = dynabro("tag", *words)
     assert outcome.code == code
     assert outcome.problems[0].startswith(problem)
@@ -69,10 +85,13 @@ def test_words_that_are_not_stored(words: tuple[str, ...], code: int, problem: s
 
 
 @pytest.mark.thorough
-def test_changes_of_the_checkout_go_with_the_run(dynabro: Dynabro, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_of_the_checkout_go_with_the_run(
+    dynabro: Dynabro, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for seed in ("0", "1"):
         assert dynabro(*QUADRATIC, "--seed", seed).code == 0
-    assert read(checkout / "results.db", "SELECT COUNT(*) FROM diffs") == [(1,)]  # one row serves both
+    # one row serves both
+    assert read(checkout / "results.db", "SELECT COUNT(*) FROM diffs") == [(1,)]
     assert dynabro("show", "1", "--diff").out.splitlines()[-2:] == ["-x = 1", "+x = 2"]
     assert "dynabro show 1 --diff" in dynabro("show", "1").out
     assert dynabro("db", "merge", "results.db", "--db", "other.db").code == 0
@@ -80,7 +99,9 @@ def test_changes_of_the_checkout_go_with_the_run(dynabro: Dynabro, checkout: Pat
     assert dynabro("db", "thin", "small.db", "--every", "1").code == 0
     assert dynabro("show", "1", "--diff", "--db", "small.db").out.endswith("+x = 2\n")
     assert dynabro("db", "thin", "nobody.db", "--every", "1", "--anonymous").code == 0
-    assert read(checkout / "nobody.db", "SELECT (SELECT COUNT(*) FROM diffs) + COUNT(git_diff) FROM runs") == [(0,)]
+    assert read(
+        checkout / "nobody.db", "SELECT (SELECT COUNT(*) FROM diffs) + COUNT(git_diff) FROM runs"
+    ) == [(0,)]
     assert dynabro("db", "remove", "--where", "TRUE", "--yes", "--db", "other.db").code == 0
     assert read(checkout / "other.db", "SELECT COUNT(*) FROM diffs") == [(0,)]
     monkeypatch.setenv("DYNABRO_GIT_DIFF", "off")
@@ -94,7 +115,14 @@ def test_a_strangers_checkout_runs_no_program(dynabro: Dynabro, checkout: Path) 
     program = checkout / "program"
     program.write_text(f"#!/bin/sh\necho $0 $* >> {checkout}/ran\ncat\n")
     program.chmod(0o755)
-    for name in ("core.fsmonitor", "diff.external", "diff.d.textconv", "filter.f.clean", "filter.f.smudge", "filter.f.process"):
+    for name in (
+        "core.fsmonitor",
+        "diff.external",
+        "diff.d.textconv",
+        "filter.f.clean",
+        "filter.f.smudge",
+        "filter.f.process",
+    ):
         subprocess.run(["git", "config", name, str(program)], check=True)
     subprocess.run(["git", "config", "filter.f.required", "true"], check=True)
     subprocess.run(["git", "config", "core.hooksPath", str(checkout)], check=True)
@@ -110,7 +138,9 @@ def test_a_strangers_checkout_runs_no_program(dynabro: Dynabro, checkout: Path) 
     assert dynabro(*QUADRATIC, "--seed", "1").err == ""  # the changes are stored once
 
 
-def test_many_changes_are_not_stored(dynabro: Dynabro, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_changes_are_not_stored(
+    dynabro: Dynabro, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sweep, "MOST_DIFF", 10)
     outcome = dynabro(*QUADRATIC)
     assert outcome.problems[0].startswith("warning: the changes in the checkout are not stored: ")

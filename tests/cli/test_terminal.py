@@ -1,4 +1,6 @@
-"""Output to a terminal: a stranger's text is visible and harmless, and no stream or encoding causes a crash."""
+"""Output to a terminal: a stranger's text is visible and harmless, and no stream or encoding causes
+a crash.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,17 @@ base: {task: quadratic, budget: 4}
 grid: {learning_rate: [0.1, 0.2]}
 """
 LINES: dict[tuple[str, ...], list[list[str]]] = {
-    ("run",): [["--method", EVIL], ["--db", f"{EVIL}/x.db"], ["--task", "quadratic", "--budget", "4", "--db", "new.db", EVIL]],
-    ("sweep",): [["mine.yaml", "--dry-run"], [EVIL], ["mine.yaml", "--set", f"method={EVIL}"], ["evil.yaml", "--dry-run"]],
+    ("run",): [
+        ["--method", EVIL],
+        ["--db", f"{EVIL}/x.db"],
+        ["--task", "quadratic", "--budget", "4", "--db", "new.db", EVIL],
+    ],
+    ("sweep",): [
+        ["mine.yaml", "--dry-run"],
+        [EVIL],
+        ["mine.yaml", "--set", f"method={EVIL}"],
+        ["evil.yaml", "--dry-run"],
+    ],
     ("select",): [["mine.yaml"], [EVIL], ["mine.yaml", "--over", EVIL]],
     ("status",): [[], ["--json"], ["--db", EVIL]],
     ("logs",): [["1"], [EVIL]],
@@ -63,14 +74,33 @@ LINES: dict[tuple[str, ...], list[list[str]]] = {
     ("list",): [[], ["sweeps"], ["figures"], [EVIL]],
     ("show",): [["runs/1"], ["runs/2", "--json"], [f"aggregators/{EVIL}"], [f"runs/{EVIL}"]],
     ("runs",): [[], ["--json"], ["--where", EVIL]],
-    ("query",): [["SELECT * FROM runs"], [f'SELECT 1 AS "{EVIL}"'], [f"SELECT {EVIL}"], ["SELECT host FROM runs", "--json"]],
-    ("export",): [["final", "--csv", "out.csv"], ["final", "--csv", f"{EVIL}/out.csv"], [EVIL, "--csv", "-"]],
+    ("query",): [
+        ["SELECT * FROM runs"],
+        [f'SELECT 1 AS "{EVIL}"'],
+        [f"SELECT {EVIL}"],
+        ["SELECT host FROM runs", "--json"],
+    ],
+    ("export",): [
+        ["final", "--csv", "out.csv"],
+        ["final", "--csv", f"{EVIL}/out.csv"],
+        [EVIL, "--csv", "-"],
+    ],
     ("compare",): [["sgd", "momentum"], ["method=sgd", EVIL], [EVIL, EVIL]],
     ("diff",): [["1", "2"], ["1", EVIL], ["1", "2", "--json"]],
-    ("tag",): [["1", "good", "--note", EVIL], [EVIL, "good"], ["1", EVIL], ["all", "good", "--where", EVIL]],
+    ("tag",): [
+        ["1", "good", "--note", EVIL],
+        [EVIL, "good"],
+        ["1", EVIL],
+        ["all", "good", "--where", EVIL],
+    ],
     ("report",): [["--out", "report.html"], ["--where", EVIL], ["--out", f"{EVIL}/report.html"]],
     ("browse",): [["--db", EVIL], ["--port", EVIL]],
-    ("evaluate",): [[EVIL], ["evil.safetensors"], ["evil.safetensors", "--task", "quadratic"], ["evil.safetensors", "--json"]],
+    ("evaluate",): [
+        [EVIL],
+        ["evil.safetensors"],
+        ["evil.safetensors", "--task", "quadratic"],
+        ["evil.safetensors", "--json"],
+    ],
     ("demo",): [["--jobs", EVIL], ["--db", f"{EVIL}/x.db"]],
     ("new",): [["aggregator", EVIL], [EVIL, "rule"], ["attack", "mine", "--out", EVIL]],
     ("verify", "kappa"): [[EVIL], ["cwmed", "--pre", EVIL]],
@@ -100,24 +130,39 @@ def evil(results: Path) -> Path:
     """A database in which every free text is hostile; a run and a sweep are in progress."""
     change(
         results,
-        "INSERT INTO sweeps (name, status, runs, stored_before, jobs, executor, started_at, heartbeat_at, host, pid, owner)"
-        " VALUES ('mine', 'running', 3, 0, 1, 'local', datetime('now'), datetime('now'), 'h', 1, 'o')",
+        "INSERT INTO sweeps (name, status, runs, stored_before, jobs, executor, started_at, "
+        "heartbeat_at, host, pid, owner)"
+        " VALUES ('mine', 'running', 3, 0, 1, 'local', datetime('now'), datetime('now'), 'h', "
+        "1, 'o')",
     )
-    change(results, "UPDATE runs SET status = 'running', heartbeat_at = datetime('now') WHERE id = 3")
+    change(
+        results, "UPDATE runs SET status = 'running', heartbeat_at = datetime('now') WHERE id = 3"
+    )
     change(results, "UPDATE runs SET status = 'failed' WHERE id = 4")
     for table, columns in TEXTS.items():
         for column in columns:
             change(results, f"UPDATE {table} SET {column} = coalesce({column}, '') || ?", EVIL)
     (results.parent / "mine.yaml").write_text(SWEEP)
     (results.parent / "evil.yaml").write_text(f"name: mine\nbase: {{task: {json.dumps(EVIL)}}}\n")
-    about = {"run_key": EVIL, "round": EVIL, "spec": json.dumps({"task": EVIL, "model": EVIL}), "plugins": json.dumps([EVIL])}
-    header = json.dumps({"__metadata__": about, EVIL: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
-    (results.parent / "evil.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    about = {
+        "run_key": EVIL,
+        "round": EVIL,
+        "spec": json.dumps({"task": EVIL, "model": EVIL}),
+        "plugins": json.dumps([EVIL]),
+    }
+    header = json.dumps(
+        {"__metadata__": about, EVIL: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
+    ).encode()
+    (results.parent / "evil.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + bytes(4)
+    )
     return results
 
 
 @pytest.mark.parametrize("command", sorted(commands()), ids=" ".join)
-def test_no_command_prints_what_a_terminal_obeys(command: tuple[str, ...], dynabro: Dynabro, evil: Path) -> None:
+def test_no_command_prints_what_a_terminal_obeys(
+    command: tuple[str, ...], dynabro: Dynabro, evil: Path
+) -> None:
     for words in LINES[command]:
         outcome = dynabro(*command, *words)
         assert outcome.out or outcome.err
@@ -128,7 +173,9 @@ def test_no_command_prints_what_a_terminal_obeys(command: tuple[str, ...], dynab
 
 
 @pytest.mark.parametrize(
-    "words", [["runs"], ["show", "runs/1"], ["query", "SELECT method FROM runs"], ["status"]], ids=" ".join
+    "words",
+    [["runs"], ["show", "runs/1"], ["query", "SELECT method FROM runs"], ["status"]],
+    ids=" ".join,
 )
 def test_escapes_are_shown(words: list[str], dynabro: Dynabro, evil: Path) -> None:
     assert SHOWN in dynabro(*words).out
@@ -140,21 +187,28 @@ def test_json_and_csv_are_exact(evil: Path) -> None:
     assert method.endswith(EVIL)
     query = [*PROGRAM, "query", "SELECT method FROM runs WHERE id = 1"]
     ascii_only = environment(PYTHONIOENCODING="ascii")
-    printed = subprocess.run([*query, "--json"], cwd=evil.parent, env=ascii_only, capture_output=True, check=True).stdout
+    printed = subprocess.run(
+        [*query, "--json"], cwd=evil.parent, env=ascii_only, capture_output=True, check=True
+    ).stdout
     assert json.loads(printed) == [{"method": method}]
-    printed = subprocess.run([*query, "--csv"], cwd=evil.parent, env=ascii_only, capture_output=True, check=True).stdout
+    printed = subprocess.run(
+        [*query, "--csv"], cwd=evil.parent, env=ascii_only, capture_output=True, check=True
+    ).stdout
     assert printed.decode() == f'method\n"{method}"\n'
 
 
 def test_a_bar_shows_what_a_terminal_would_obey() -> None:
     with Progress(Description(), disable=True) as progress:
         progress.add_task(f"[red]{EVIL}")
-        shown = Description().render(progress.tasks[0]).plain.removesuffix("\u2026")  # cut to the terminal's width
+        # cut to the terminal's width
+        shown = Description().render(progress.tasks[0]).plain.removesuffix("\u2026")
         assert f"[red]{SHOWN}".startswith(shown)
         assert len(shown) > len("[red]") + 20
 
 
-def test_warnings_and_tracebacks_show_it_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_and_tracebacks_show_it_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -179,7 +233,9 @@ def test_lines_and_tabs_stay_where_there_are_lines() -> None:
 # --- streams and encodings
 
 
-def shell(words: list[str], redirected: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def shell(
+    words: list[str], redirected: str, folder: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
     command = f"{shlex.join([*PROGRAM, *words])} {redirected}"
     return subprocess.run(
         ["sh", "-c", command],
@@ -235,7 +291,9 @@ def test_a_sweep_from_a_closed_standard_input_is_empty(folder: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_a_terminal_without_the_letters(words: list[str], code: int, message: str, results: Path) -> None:
+def test_a_terminal_without_the_letters(
+    words: list[str], code: int, message: str, results: Path
+) -> None:
     done = shell(words, "", results.parent, PYTHONIOENCODING="ascii:strict")
     assert done.returncode == code, done.stderr
     assert message in done.stdout + done.stderr
@@ -244,11 +302,21 @@ def test_a_terminal_without_the_letters(words: list[str], code: int, message: st
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "words", [["query", "SELECT '\udcff'"], ["runs", "--where", "host = '\udcff'"], ["runs", "--db", "\udcff.db"]]
+    "words",
+    [
+        ["query", "SELECT '\udcff'"],
+        ["runs", "--where", "host = '\udcff'"],
+        ["runs", "--db", "\udcff.db"],
+    ],
 )
 def test_bytes_that_are_no_text(words: list[str], results: Path) -> None:
     done = subprocess.run(
-        [*PROGRAM, *map(os.fsencode, words)], cwd=results.parent, env=environment(), capture_output=True, text=True, check=False
+        [*PROGRAM, *map(os.fsencode, words)],
+        cwd=results.parent,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode in (2, 66, 73)
     (line,) = done.stderr.splitlines()

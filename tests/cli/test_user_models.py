@@ -55,7 +55,17 @@ def ice(parameters, shape):
     """All layers are frozen."""
     return Body(F.relu).requires_grad_(False)
 '''
-RUN = ("run", "--plugin", "own.py", "--method", "momentum:beta=0.5", "--budget", "60", "--batch-size", "4")
+RUN = (
+    "run",
+    "--plugin",
+    "own.py",
+    "--method",
+    "momentum:beta=0.5",
+    "--budget",
+    "60",
+    "--batch-size",
+    "4",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -66,14 +76,19 @@ def _plugin(folder: Path) -> object:
 
 
 def test_a_model_that_mixes_samples_is_reported_once(dynabro: Dynabro, folder: Path) -> None:
-    note = "model 'mixing': gradients by vmap(grad): the shared pass gives other gradients than each worker's own pass"
+    note = (
+        "model 'mixing': gradients by vmap(grad): the shared pass gives other gradients "
+        "than each worker's own pass"
+    )
     outcome = dynabro(*RUN, "--model", "mixing")
     assert outcome.code == 0
     assert outcome.err.count(note) == 1
     how = json.loads(read(folder / "results.db", "SELECT versions FROM environments")[0][0])
     assert how["gradients"] == "vmap(grad)"
     assert how["gradients_reason"].startswith("the shared pass gives other gradients")
-    (folder / "both.yaml").write_text("name: both\nbase: {model: mixing, budget: 20}\nseeds: 1..3\n")
+    (folder / "both.yaml").write_text(
+        "name: both\nbase: {model: mixing, budget: 20}\nseeds: 1..3\n"
+    )
     outcome = dynabro("sweep", "both.yaml", "--plugin", "own.py")
     assert outcome.code == 0
     assert outcome.err.count(note) == 1
@@ -96,9 +111,14 @@ def test_frozen_layers_do_not_move(dynabro: Dynabro, folder: Path) -> None:
     saved = load_file("model.safetensors")
     torch.manual_seed(Streams(0).integer("init", 0))
     start = REGISTRY.parse("frozen").build(ImageShape(1, 8, 8, 10)).state_dict()
-    assert [name for name, value in start.items() if torch.equal(saved[name], value)] == ["first.weight", "first.bias"]
+    assert [name for name, value in start.items() if torch.equal(saved[name], value)] == [
+        "first.weight",
+        "first.bias",
+    ]
     outcome = dynabro("evaluate", "model.safetensors", "--plugin", "own.py", "--json")
-    stored = read(folder / "results.db", "SELECT test_accuracy FROM evaluations ORDER BY budget DESC LIMIT 1")[0][0]
+    stored = read(
+        folder / "results.db", "SELECT test_accuracy FROM evaluations ORDER BY budget DESC LIMIT 1"
+    )[0][0]
     assert json.loads(outcome.out)["accuracy"] == stored
     assert testing.check_model("frozen") == 13 * 10
 

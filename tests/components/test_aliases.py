@@ -1,4 +1,6 @@
-"""Names of other libraries: what they mean here, what is said about it, and what a misspelt name never suggests."""
+"""Names of other libraries: what they mean here, what is said about it, and what a misspelt name
+never suggests.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ from tests.own import fresh
 from tests.store.made import read
 
 QUICK = ("run", "--task", "quadratic", "--method", "sgd", "--budget", "20", "--quiet")
-NEEDED = {"centered-clipping": "tau=1", "clipping": "c=1", "gamma": "similarity=0.5", "dirichlet": "alpha=1"}
+NEEDED = {
+    "centered-clipping": "tau=1",
+    "clipping": "c=1",
+    "gamma": "similarity=0.5",
+    "dirichlet": "alpha=1",
+}
 """Parameters without a default."""
 PACKAGES = sorted(ALIASES)
 MEANT = [
@@ -76,12 +83,17 @@ def test_every_alias_is_a_component_that_can_be_made_and_no_two_are_one_name(pac
     ours = {squashed(name): name for name in registry.entries()}
     assert len({squashed(name) for name in names_of(package)}) == len(names_of(package))
     for name, alias in names_of(package).items():
-        assert not alias.text or ours.get(squashed(name), alias.text) == alias.text, name  # else the name would not be found
+        # else the name would not be found
+        assert not alias.text or ours.get(squashed(name), alias.text) == alias.text, name
         assert alias.text or "Try: " in alias.note, name
         own = alias.text.partition(":")[0]
         texts = [f"{alias.text}:{NEEDED[own]}" if own in NEEDED else alias.text]
         written = re.findall(rf"\b({'|'.join(registry.entries())}):(\w+)=([^\s,;):]*)", alias.note)
-        texts += [f"{component}:{key}={value.rstrip('.')}" for component, key, value in written if value not in ("", "...")]
+        texts += [
+            f"{component}:{key}={value.rstrip('.')}"
+            for component, key, value in written
+            if value not in ("", "...")
+        ]
         for text in filter(None, texts):
             registry.parse(text)
         for advice in alias.parameters.values():
@@ -104,8 +116,14 @@ def test_what_a_note_says_to_type_is_the_definition_of_the_other_library() -> No
         torch.testing.assert_close(messages[3], sent)
         assert torch.equal(messages[:3], own[:3])
     messages = torch.tensor([[0.0], [1.0], [1.1], [1.3], [2.9], [3.0], [3.1]])
-    by_three = torch.cdist(messages, messages).square().sort(1).values[:, 1 : 7 - 2].mean(1).argmin()  # m - f - 1 = 4
-    assert torch.equal(make_aggregator("krum:neighbours=m-f-1", workers=7, byzantine=2)(messages), messages[by_three])
+    # m - f - 1 = 4
+    by_three = (
+        torch.cdist(messages, messages).square().sort(1).values[:, 1 : 7 - 2].mean(1).argmin()
+    )
+    assert torch.equal(
+        make_aggregator("krum:neighbours=m-f-1", workers=7, byzantine=2)(messages),
+        messages[by_three],
+    )
     z = torch.zeros(1)
     for _ in range(3):
         weights = 1 / (messages - z).norm(dim=1).clamp_min(0.1)
@@ -116,22 +134,34 @@ def test_what_a_note_says_to_type_is_the_definition_of_the_other_library() -> No
 @pytest.mark.parametrize(
     ("package", "typed", "problem"),
     [
-        ("attacks", "ALittleIsEnough:tau=1.5", "tau=1.5 is another library's parameter. Try: alie:z= with -tau"),
+        (
+            "attacks",
+            "ALittleIsEnough:tau=1.5",
+            "tau=1.5 is another library's parameter. Try: alie:z= with -tau",
+        ),
         ("attacks", "ipm:tau=2", "tau=2 is another library's parameter. Try: ipm:epsilon="),
-        ("aggregators", "GeometricMedian:nu=0.1", "nu=0.1 is another library's parameter. Try: rfa:nu="),
+        (
+            "aggregators",
+            "GeometricMedian:nu=0.1",
+            "nu=0.1 is another library's parameter. Try: rfa:nu=",
+        ),
         ("aggregators", "monna:idx=1", "Try: monna:pivot="),
         ("aggregators", "Clippedclustering", "Blades' rule does not exist here. Try: signguard"),
         ("attacks", "noise_adversary", "Try: gaussian:sigma=0.1"),
     ],
 )
-def test_what_is_not_the_same_here_is_refused_with_what_to_type(package: str, typed: str, problem: str) -> None:
+def test_what_is_not_the_same_here_is_refused_with_what_to_type(
+    package: str, typed: str, problem: str
+) -> None:
     with pytest.raises(SpecError) as caught:
         REGISTRIES[package].parse(typed)
     assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize(("package", "never"), [("aggregators", "mean"), ("attacks", "none")])
-def test_no_misspelt_name_is_answered_with_no_defence_or_no_attack(package: str, never: str) -> None:
+def test_no_misspelt_name_is_answered_with_no_defence_or_no_attack(
+    package: str, never: str
+) -> None:
     registry = REGISTRIES[package]
     offered = {registry.find(name).partition(":")[0] for name in registry.suggestible()}
     assert offered == set(registry.entries()) - {never}
@@ -145,17 +175,31 @@ def test_no_misspelt_name_is_answered_with_no_defence_or_no_attack(package: str,
 
 
 def test_every_place_that_reads_a_component(dynabro: Dynabro, folder: Path) -> None:
-    outcome = dynabro(*QUICK, "--aggregator", "NNM+KRUM", "--attack", "sign-flipping", "--workers", "7", "--byzantine", "2")
+    outcome = dynabro(
+        *QUICK,
+        "--aggregator",
+        "NNM+KRUM",
+        "--attack",
+        "sign-flipping",
+        "--workers",
+        "7",
+        "--byzantine",
+        "2",
+    )
     assert outcome.code == 0
     assert [line.partition(" here: ")[0] for line in outcome.problems] == [
         "warning: attack 'sign-flipping' is ipm:epsilon=1",
         "warning: aggregator 'KRUM' is krum",
     ]
     Path("mine.yaml").write_text(
-        "{name: mine, base: {task: quadratic, method: SGD, budget: 20, workers: 7, byzantine: 2, attack: ipm:epsilon=1}, "
-        "grid: {aggregator: [nnm+krum, NearestNeighborMixing+krum, trimmed-mean]}, exclude: [{aggregator: TrMean}]}"
+        "{name: mine, base: {task: quadratic, method: SGD, budget: 20, workers: 7, byzantine: "
+        "2, attack: ipm:epsilon=1}, "
+        "grid: {aggregator: [nnm+krum, NearestNeighborMixing+krum, trimmed-mean]}, exclude: "
+        "[{aggregator: TrMean}]}"
     )
-    assert "1 runs planned" in dynabro("sweep", "mine.yaml", "--dry-run").out.replace("1 run ", "1 runs ")
+    assert "1 runs planned" in dynabro("sweep", "mine.yaml", "--dry-run").out.replace(
+        "1 run ", "1 runs "
+    )
     assert read(folder / "results.db", "SELECT aggregator, pre_aggregators, attack FROM runs") == [
         ("krum", "nnm", "ipm:epsilon=1")
     ]
@@ -166,8 +210,13 @@ def test_every_place_that_reads_a_component(dynabro: Dynabro, folder: Path) -> N
     assert side("TrMean SignFlipAttack", REGISTRIES) == {"aggregator": "cwtm", "attack": "sf"}
     messages = torch.tensor([[1.0], [2.0], [9.0]])
     assert make_aggregator("TrMean", workers=3, byzantine=1)(messages) == 2
-    assert make_pre_aggregator("Clipping:c=2", workers=3, byzantine=1)(messages).flatten().tolist() == [1, 2, 2]
-    assert REGISTRIES["attacks"].parse("mixed:parts=SignFlip/IPM:epsilon=1").text == "mixed:parts=sf/ipm:epsilon=1"
+    assert make_pre_aggregator("Clipping:c=2", workers=3, byzantine=1)(
+        messages
+    ).flatten().tolist() == [1, 2, 2]
+    assert (
+        REGISTRIES["attacks"].parse("mixed:parts=SignFlip/IPM:epsilon=1").text
+        == "mixed:parts=sf/ipm:epsilon=1"
+    )
     assert REGISTRIES["aggregators"].parse("ctma:rule=TrMean").text == "ctma"
 
 
@@ -179,5 +228,9 @@ def test_a_plugins_own_name_comes_first(dynabro: Dynabro, folder: Path) -> None:
     )
     with fresh():
         for name in ("TrMean", "tr-mean"):
-            assert dynabro("show", f"aggregators/{name}", "--plugin", "own.py").out.startswith("aggregators/TrMean\n\nOwn.")
-        assert dynabro("show", "trimmed-mean", "--plugin", "own.py").out.startswith("aggregators/cwtm")
+            assert dynabro("show", f"aggregators/{name}", "--plugin", "own.py").out.startswith(
+                "aggregators/TrMean\n\nOwn."
+            )
+        assert dynabro("show", "trimmed-mean", "--plugin", "own.py").out.startswith(
+            "aggregators/cwtm"
+        )

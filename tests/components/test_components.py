@@ -31,7 +31,9 @@ class Parameters:
 
 @pytest.fixture
 def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[Any]]:
-    """A registry over an empty package, with ``full`` (every kind of parameter) and ``bare`` (none)."""
+    """A registry over an empty package, with ``full`` (every kind of parameter) and ``bare``
+    (none).
+    """
     package = tmp_path / "toy_rules"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -73,12 +75,18 @@ def test_parse_and_build(toys: Registry[Any]) -> None:
 
 def test_canonical_text_leaves_defaults_out_and_keeps_declared_order(toys: Registry[Any]) -> None:
     assert toys.parse("full:K=3,nested=false,rate=1.0,f=auto,mode=fast").text == "full:rate=1"
-    assert toys.parse("full:start=1.0:2e-7,f=0,lambda=0.5,rate=10").text == "full:rate=10,lambda=0.5,f=0,start=1:2e-07"
+    assert (
+        toys.parse("full:start=1.0:2e-7,f=0,lambda=0.5,rate=10").text
+        == "full:rate=10,lambda=0.5,f=0,start=1:2e-07"
+    )
     assert toys.parse("bare").text == "bare"
 
 
 def test_numbers_written_in_two_ways_are_one(toys: Registry[Any]) -> None:
-    written = [toys.parse(f"full:rate={rate},K={K}") for rate, K in (("1", "5"), ("1.0", "5.0"), ("1e0", "0.5e1"))]
+    written = [
+        toys.parse(f"full:rate={rate},K={K}")
+        for rate, K in (("1", "5"), ("1.0", "5.0"), ("1e0", "0.5e1"))
+    ]
     assert written[0] == written[1] == written[2]
     assert {repr(component.mapping) for component in written} == {repr(written[0].mapping)}
     assert isinstance(written[1].parameters.rate, float)
@@ -87,13 +95,24 @@ def test_numbers_written_in_two_ways_are_one(toys: Registry[Any]) -> None:
 
 def test_mapping_has_every_parameter_by_its_key(toys: Registry[Any]) -> None:
     assert toys.parse("full:rate=2").mapping == {
-        "name": "full", "rate": 2.0, "lambda": 1.0, "K": 3, "f": None, "mode": "fast", "nested": False, "start": None
-    }  # fmt: skip
+        "name": "full",
+        "rate": 2.0,
+        "lambda": 1.0,
+        "K": 3,
+        "f": None,
+        "mode": "fast",
+        "nested": False,
+        "start": None,
+    }
 
 
-def test_a_later_parameter_is_in_the_mapping_if_it_is_not_at_its_default(toys: Registry[Any]) -> None:
+def test_a_later_parameter_is_in_the_mapping_if_it_is_not_at_its_default(
+    toys: Registry[Any],
+) -> None:
     assert toys.parse("full:rate=2,late=0").mapping == toys.parse("full:rate=2").mapping
-    assert toys.parse("full:rate=2,late=1").mapping == toys.parse("full:rate=2").mapping | {"late": 1}
+    assert toys.parse("full:rate=2,late=1").mapping == toys.parse("full:rate=2").mapping | {
+        "late": 1
+    }
 
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -160,7 +179,9 @@ def test_format_value(value: Any, text: str) -> None:
         ("rate=1,start=1:nan", "start must be numbers a:b:... or auto"),
     ],
 )
-def test_values_out_of_range_are_refused_with_what_is_legal(toys: Registry[Any], text: str, legal: str) -> None:
+def test_values_out_of_range_are_refused_with_what_is_legal(
+    toys: Registry[Any], text: str, legal: str
+) -> None:
     key, _, value = text.rpartition(",")[2].partition("=")
     assert problems(toys, f"full:{text}") == [f"toy 'full': {key}={value} is not legal; {legal}"]
 
@@ -172,24 +193,36 @@ def test_limits_themselves_are_legal_where_not_strict(toys: Registry[Any]) -> No
 def test_unknown_names_and_keys_are_refused_with_a_hint(toys: Registry[Any]) -> None:
     assert problems(toys, "ful") == ["unknown toy 'ful' (did you mean 'full'?); legal: bare, full"]
     assert problems(toys, "zzz") == [
-        "unknown toy 'zzz'; legal: bare, full; load your own with --plugin FILE, in Python with load_plugin(FILE)"
+        (
+            "unknown toy 'zzz'; legal: bare, full; load your own with --plugin FILE, in Python "
+            "with load_plugin(FILE)"
+        )
     ]
     (problem,) = problems(toys, "full:rate=1,lamda=2")
     assert problem == (
-        "toy 'full' has no parameter 'lamda' (did you mean 'lambda'?); legal: rate, lambda, K, f, mode, nested, start, late"
+        "toy 'full' has no parameter 'lamda' (did you mean 'lambda'?); legal: rate, lambda, K, "
+        "f, mode, nested, start, late"
     )
     assert problems(toys, "bare:x=1") == ["toy 'bare' has no parameter 'x'; legal: it has none"]
     assert "has no parameter 'lambda_'" in problems(toys, "full:rate=1,lambda_=1")[0]
 
 
 def test_missing_parameter_says_what_to_type(toys: Registry[Any]) -> None:
-    assert problems(toys, "full") == ["toy 'full' needs rate=. Try: 'full:rate=VALUE' (a number > 0 and <= 10)"]
+    assert problems(toys, "full") == [
+        "toy 'full' needs rate=. Try: 'full:rate=VALUE' (a number > 0 and <= 10)"
+    ]
 
 
 def test_all_problems_at_once(toys: Registry[Any]) -> None:
     found = problems(toys, "full:K=1,K=2,oops,mdoe=slow,nested=2")
     assert len(found) == 5
-    expected = ["K is given twice", "'oops' is not of the form", "did you mean 'mode'?", "nested=2 is", "needs rate="]
+    expected = [
+        "K is given twice",
+        "'oops' is not of the form",
+        "did you mean 'mode'?",
+        "nested=2 is",
+        "needs rate=",
+    ]
     assert all(sum(words in problem for problem in found) == 1 for words in expected), found
 
 
@@ -219,7 +252,9 @@ def module(tmp_path: Path, name: str, text: str = MODULE) -> None:
     (tmp_path / "toy_rules" / f"{name}.py").write_text(text.format(name=name))
 
 
-def test_one_file_is_all_it_takes(toys: Registry[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_file_is_all_it_takes(
+    toys: Registry[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import toy_rules  # the package of the fixture
 
     monkeypatch.setattr(toy_rules, "REGISTRY", toys, raising=False)

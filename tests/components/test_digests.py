@@ -1,4 +1,6 @@
-"""Digests of components and of the engine: what they cover, how they are found without torch, and what counts as changed."""
+"""Digests of components and of the engine: what they cover, how they are found without torch, and
+what counts as changed.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def covered(name: str) -> set[str]:
 def text(**changes: str) -> str:
     """The digests of a run at hand; ``changes`` replace some of them."""
     known = {name: digests.at_hand(name) for name in ("aggregators/cwtm", "attacks/sf", ENGINE)}
-    return json.dumps(known | {name.replace("_", "/", 1): digest for name, digest in changes.items()})
+    return json.dumps(
+        known | {name.replace("_", "/", 1): digest for name, digest in changes.items()}
+    )
 
 
 # --- what is covered
@@ -53,9 +57,13 @@ def text(**changes: str) -> str:
 
 def test_a_component_is_its_file_and_those_that_it_imports_of_components() -> None:
     assert covered("aggregators/mean") == {"aggregators/mean.py"}
-    assert covered("aggregators/cwtm") == {f"aggregators/{name}.py" for name in ("cwtm", "_order", "_order_kernel")}
+    assert covered("aggregators/cwtm") == {
+        f"aggregators/{name}.py" for name in ("cwtm", "_order", "_order_kernel")
+    }
     assert covered("aggregators/krum") == {"aggregators/krum.py", "aggregators/_selection.py"}
-    assert {"tasks/cifar10.py", "tasks/mnist.py", "tasks/_torchvision.py"} <= covered("tasks/image_folder")
+    assert {"tasks/cifar10.py", "tasks/mnist.py", "tasks/_torchvision.py"} <= covered(
+        "tasks/image_folder"
+    )
     assert covered("pre_aggregators/arc") == {"pre_aggregators/arc.py"}
 
 
@@ -74,9 +82,18 @@ def test_the_engine_is_what_computes_and_is_no_component() -> None:
     found = names(set(digests._engine_files()))
     loaded = {str(Path(file).relative_to(ROOT)) for file in program(LOADED, ROOT.parent)}
     kinds = {f"{kind}/__init__.py" for kind in digests.KINDS}
-    assert {name for name in loaded - kinds if not DESCRIBING.fullmatch(name.removesuffix(".py"))} <= found
-    assert {"simulation/loop.py", "gradients/kernels/linear.cpp", "vectors/gram.cpp", "aggregators/_weiszfeld.cpp"} <= found
-    assert found.isdisjoint({"experiment/spec.py", "aggregators/cwtm.py", "attacks/sf.py", "methods/sgd.py"})
+    assert {
+        name for name in loaded - kinds if not DESCRIBING.fullmatch(name.removesuffix(".py"))
+    } <= found
+    assert {
+        "simulation/loop.py",
+        "gradients/kernels/linear.cpp",
+        "vectors/gram.cpp",
+        "aggregators/_weiszfeld.cpp",
+    } <= found
+    assert found.isdisjoint(
+        {"experiment/spec.py", "aggregators/cwtm.py", "attacks/sf.py", "methods/sgd.py"}
+    )
     assert all([*ROOT.glob(pattern)] for pattern in digests.ENGINE_FILES if "*" not in pattern)
 
 
@@ -91,7 +108,12 @@ def test_every_component_is_found_by_its_name_and_by_its_entry() -> None:
 
 
 def test_a_run_has_all_of_its_components() -> None:
-    spec = RunSpec(attack="mixed:parts=sf/ipm:epsilon=2", pre_aggregators="nnm+clipping:c=2", method="dynabro", aggregator="gm")
+    spec = RunSpec(
+        attack="mixed:parts=sf/ipm:epsilon=2",
+        pre_aggregators="nnm+clipping:c=2",
+        method="dynabro",
+        aggregator="gm",
+    )
     found = parse(digests_of(resolve(spec).components))
     assert found is not None
     assert set(found) == {
@@ -104,7 +126,13 @@ def test_a_run_has_all_of_its_components() -> None:
             "attacks/sf",
             "attacks/ipm",
         ),
-        *("pre_aggregators/nnm", "pre_aggregators/clipping", "switching/periodic", "partitions/iid", ENGINE),
+        *(
+            "pre_aggregators/nnm",
+            "pre_aggregators/clipping",
+            "switching/periodic",
+            "partitions/iid",
+            ENGINE,
+        ),
     }
     assert changed(json.dumps(found)) == ()
 
@@ -114,11 +142,13 @@ import json, sys
 from dynabro_cli.components import digests
 names = ("aggregators/cwtm", "aggregators/cwmed", "aggregators/mean", "attacks/sf", "engine")
 print(json.dumps({name: digests.at_hand(name) for name in names} | {"torch": "torch" in sys.modules}))
-"""
+"""  # noqa: E501
 
 
 def program(text: str, root: Path) -> Any:
-    answer = subprocess.run([sys.executable, "-c", text], cwd=root, capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", text], cwd=root, capture_output=True, text=True, check=True
+    )
     return json.loads(answer.stdout)
 
 
@@ -133,7 +163,9 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_an_edit_changes_the_digests_that_cover_it_and_no_other(copy: Path) -> None:
     before = program(PROGRAM, copy)
-    assert before == {name: digests.at_hand(name) for name in before if name != "torch"} | {"torch": False}
+    assert before == {name: digests.at_hand(name) for name in before if name != "torch"} | {
+        "torch": False
+    }
     package = copy / ROOT.name
     (package / "aggregators" / "_api.py").touch()
     with (package / "experiment" / "spec.py").open("a") as file:
@@ -143,7 +175,10 @@ def test_an_edit_changes_the_digests_that_cover_it_and_no_other(copy: Path) -> N
     with (package / "aggregators" / "_order.py").open("a") as file:
         file.write("# a comment\n")
     after = program(PROGRAM, copy)
-    assert [name for name in before if before[name] != after[name]] == ["aggregators/cwtm", "aggregators/cwmed"]
+    assert [name for name in before if before[name] != after[name]] == [
+        "aggregators/cwtm",
+        "aggregators/cwmed",
+    ]
     with (package / "gradients" / "kernels" / "linear.cpp").open("a") as file:
         file.write("// a comment\n")
     last = program(PROGRAM, copy)
@@ -164,7 +199,9 @@ print(json.dumps({name: digests.at_hand(name) for name in ("aggregators/cwtm", "
 
 
 def test_a_process_that_computes_knows_the_code_that_it_began_with(copy: Path) -> None:
-    assert program(EDITED_WHILE_IT_RUNS, copy) == {name: digests.at_hand(name) for name in ("aggregators/cwtm", "engine")}
+    assert program(EDITED_WHILE_IT_RUNS, copy) == {
+        name: digests.at_hand(name) for name in ("aggregators/cwtm", "engine")
+    }
 
 
 # --- components of a user's
@@ -177,7 +214,9 @@ def entry(file: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_file_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The digest of a user's file covers files beside it and dynabro's, wherever it is, but not installed packages."""
+    """The digest of a user's file covers files beside it and dynabro's, wherever it is, but not
+    installed packages.
+    """
     found = []
     for place, helper, body in (("a", "1", "2"), ("b", "1", "2"), ("c", "0", "2"), ("d", "1", "0")):
         folder = tmp_path / place
@@ -207,10 +246,21 @@ def test_a_package_of_a_user(tmp_path: Path) -> None:
     (package / "here.py").write_text("from .......... import too_far")
     (tmp_path / "elsewhere.py").write_text("")
     (package / "there.py").write_text("")
-    lines = ("from ..near import a", "from .here import b", "def f():\n    from . import (\n        there as c,  # late\n    )")
-    (package / "rule.py").write_text("\n".join((*lines, "import elsewhere", "import rules.inner.rule as d, rules.inner")))
+    lines = (
+        "from ..near import a",
+        "from .here import b",
+        "def f():\n    from . import (\n        there as c,  # late\n    )",
+    )
+    (package / "rule.py").write_text(
+        "\n".join((*lines, "import elsewhere", "import rules.inner.rule as d, rules.inner"))
+    )
     files = digests._with_imports(package / "rule.py")
-    assert files == {package / "rule.py", package / "here.py", package / "there.py", package.parent / "near.py"}
+    assert files == {
+        package / "rule.py",
+        package / "here.py",
+        package / "there.py",
+        package.parent / "near.py",
+    }
 
 
 def test_without_sources_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,9 +276,9 @@ def test_a_run_whose_code_nobody_knows(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(digests, "of_engine", lambda: None)
     gone = entry(tmp_path / "gone.py", monkeypatch)
     assert digests_of({"aggregators/gone": gone}) is None
-    assert digests_of({"aggregators/gone": gone, "attacks/sf": REGISTRIES["attacks"].entry("sf")}) == json.dumps(
-        {"attacks/sf": digests.at_hand("attacks/sf")}, separators=(",", ":")
-    )
+    assert digests_of(
+        {"aggregators/gone": gone, "attacks/sf": REGISTRIES["attacks"].entry("sf")}
+    ) == json.dumps({"attacks/sf": digests.at_hand("attacks/sf")}, separators=(",", ":"))
 
 
 # --- comparing
@@ -244,10 +294,28 @@ def test_what_has_changed() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        *(None, "", "null", "{}", "[]", "1", "{", "[" * 100_000, '{"engine": 1}', '{"engine": "x"}', '{"engine": null}'),
+        *(
+            None,
+            "",
+            "null",
+            "{}",
+            "[]",
+            "1",
+            "{",
+            "[" * 100_000,
+            '{"engine": 1}',
+            '{"engine": "x"}',
+            '{"engine": null}',
+        ),
         *(
             f'{{"{name}": "{ZEROS}"}}'
-            for name in ("\\u001b[31m/x", "aggregators/\\n", "a/../b", "data/\\u001b[31m", "metrics/a b")
+            for name in (
+                "\\u001b[31m/x",
+                "aggregators/\\n",
+                "a/../b",
+                "data/\\u001b[31m",
+                "metrics/a b",
+            )
         ),
     ],
 )
@@ -259,26 +327,47 @@ def test_what_is_not_known_has_not_changed(wrong: str | None) -> None:
 
 
 def test_differences_are_one_line() -> None:
-    found = compare([(text(), 5), (text(attacks_sf=ZEROS), 2), (text(attacks_sf=ZEROS, aggregators_cwtm=ZEROS), 1), (None, 4)])
+    found = compare(
+        [
+            (text(), 5),
+            (text(attacks_sf=ZEROS), 2),
+            (text(attacks_sf=ZEROS, aggregators_cwtm=ZEROS), 1),
+            (None, 4),
+        ]
+    )
     assert found == CodeComparison(12, 3, {"attacks/sf": 3, "aggregators/cwtm": 1}, 0, 4)
-    assert found.line == "stored runs made with other code: 3 of 12 (attacks/sf: 3, aggregators/cwtm: 1)"
+    assert (
+        found.line
+        == "stored runs made with other code: 3 of 12 (attacks/sf: 3, aggregators/cwtm: 1)"
+    )
     found = compare([(text(engine=ZEROS), 2), (text(), 1)])
     assert found == CodeComparison(3, 0, {}, 2, 0)
     assert found.line == "stored runs made with another version of the engine: 2 of 3"
     found = compare([(text(engine=ZEROS, attacks_sf=ZEROS), 2)])
     assert found.line == (
-        "stored runs made with other code: 2 of 2 (attacks/sf: 2); with another version of the engine: 2 of 2"
+        "stored runs made with other code: 2 of 2 (attacks/sf: 2); with another version of the "
+        "engine: 2 of 2"
     )
     found = compare(
-        [(text(data_digits=ZEROS), 2), (text(data_digits="1" * DIGITS, engine=ZEROS), 1), (text(data_gone=ZEROS), 1)]
+        [
+            (text(data_digits=ZEROS), 2),
+            (text(data_digits="1" * DIGITS, engine=ZEROS), 1),
+            (text(data_gone=ZEROS), 1),
+        ]
     )
     assert found == CodeComparison(4, 0, {}, 1, 0, 3, {"digits": 3}, {"digits": 2})
-    assert found.line == ("stored runs made with other data: 3 of 4 (digits: 3); with another version of the engine: 1 of 4")
+    assert found.line == (
+        "stored runs made with other data: 3 of 4 (digits: 3); with another version of the "
+        "engine: 1 of 4"
+    )
     assert mixture(found.versions) == (
-        "these runs were made with 2 versions of the data of digits, which no mean or comparison should mix"
+        "these runs were made with 2 versions of the data of digits, which no mean or "
+        "comparison should mix"
     )
     assert compare([(text(data_digits=digits.DIGEST), 2)]).line is mixture({}) is None
     assert changed_components(text(data_digits=ZEROS, engine=ZEROS)) == ("data/digits",)
     many = CodeComparison(9, 9, {f"aggregators/{letter}": 9 for letter in "abcdef"})
     assert many.line is not None
-    assert many.line.endswith("(aggregators/a: 9, aggregators/b: 9, aggregators/c: 9, aggregators/d: 9, and 2 more)")
+    assert many.line.endswith(
+        "(aggregators/a: 9, aggregators/b: 9, aggregators/c: 9, aggregators/d: 9, and 2 more)"
+    )

@@ -1,4 +1,6 @@
-"""Components of the user's: what ``dynabro new`` writes passes its tests, and the kit finds what is broken."""
+"""Components of the user's: what ``dynabro new`` writes passes its tests, and the kit finds what is
+broken.
+"""
 
 from __future__ import annotations
 
@@ -55,17 +57,24 @@ def _nothing_stays() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(("call", "error"), [
-    (lambda own, byzantine: own[~byzantine][0], "IndexError: index 0 is out of bounds"),
-    (lambda own, byzantine: own[~byzantine].quantile(0.5, dim=0), "RuntimeError: quantile"),
-])  # fmt: skip
-def test_an_attack_that_fails_if_all_workers_are_byzantine(call: Callable[..., Any], error: str) -> None:
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda own, byzantine: own[~byzantine][0], "IndexError: index 0 is out of bounds"),
+        (lambda own, byzantine: own[~byzantine].quantile(0.5, dim=0), "RuntimeError: quantile"),
+    ],
+)
+def test_an_attack_that_fails_if_all_workers_are_byzantine(
+    call: Callable[..., Any], error: str
+) -> None:
     def first_honest(own: Any, byzantine: Any) -> Any:
         """First honest vector."""
         return call(own, byzantine)
 
     attack_of("first-honest")(first_honest)
-    with pytest.raises(AssertionError, match=f"first-honest with 1 of 1 workers Byzantine: it raises {error}"):
+    with pytest.raises(
+        AssertionError, match=f"first-honest with 1 of 1 workers Byzantine: it raises {error}"
+    ):
         testing.check_attack("first-honest")
 
 
@@ -75,7 +84,8 @@ def test_an_attack_that_fails_if_all_workers_are_byzantine(call: Callable[..., A
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_it_writes_passes_its_tests(kind: str, dynabro: Dynabro, folder: Path) -> None:
-    file = f"a_{kind}_2.py".replace("-", "_")  # a name for each: torch's compiler remembers modules by their names
+    # a name for each: torch's compiler remembers modules by their names
+    file = f"a_{kind}_2.py".replace("-", "_")
     outcome = dynabro("new", kind, f"a-{kind}-2", "--out", "below")
     assert (outcome.code, outcome.out.splitlines()) == (0, [f"below/{file}", f"below/test_{file}"])
     assert outcome.err.splitlines()[0] == f"next: pytest below/test_{file}"
@@ -92,23 +102,42 @@ def test_what_it_writes_passes_its_tests(kind: str, dynabro: Dynabro, folder: Pa
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_documents_show_what_it_writes(kind: str) -> None:
-    assert f"```python\n{rendered(kind, f'my-{kind}')}```\n" in (ROOT / "docs" / "extending.md").read_text()
+    assert (
+        f"```python\n{rendered(kind, f'my-{kind}')}```\n"
+        in (ROOT / "docs" / "extending.md").read_text()
+    )
 
 
 @pytest.mark.thorough
 def test_the_documents_use_the_kit() -> None:
     (block,) = [
-        text for text in blocks("python", (ROOT / "docs" / "extending.md").read_text()) if "dynabro_cli.testing" in text
+        text
+        for text in blocks("python", (ROOT / "docs" / "extending.md").read_text())
+        if "dynabro_cli.testing" in text
     ]
     exec(compile(block, "extending.md", "exec"), {})
 
 
-@pytest.mark.parametrize(("arguments", "problem"), [
-    (("aggregatr", "x"), "kind=aggregatr: not a kind of component (did you mean 'aggregator'?). Try: aggregator, pre-"),
-    (("attack", "My_Attack"), "name=My_Attack: it must be lower-case letters, digits and hyphens. Try: my-rule"),
-    (("attack", "here"), "name=here: here.py exists already. Try: another name, or --out DIR"),
-])  # fmt: skip
-def test_what_it_refuses(arguments: tuple[str, ...], problem: str, dynabro: Dynabro, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (
+            ("aggregatr", "x"),
+            (
+                "kind=aggregatr: not a kind of component (did you mean 'aggregator'?). Try: "
+                "aggregator, pre-"
+            ),
+        ),
+        (
+            ("attack", "My_Attack"),
+            "name=My_Attack: it must be lower-case letters, digits and hyphens. Try: my-rule",
+        ),
+        (("attack", "here"), "name=here: here.py exists already. Try: another name, or --out DIR"),
+    ],
+)
+def test_what_it_refuses(
+    arguments: tuple[str, ...], problem: str, dynabro: Dynabro, folder: Path
+) -> None:
     (folder / "here.py").write_text("mine")
     outcome = dynabro("new", *arguments)
     assert outcome.code == 2
@@ -121,8 +150,20 @@ def test_what_it_refuses(arguments: tuple[str, ...], problem: str, dynabro: Dyna
 def test_the_tests_run_with_pytest(dynabro: Dynabro, folder: Path) -> None:
     for kind in KINDS:
         assert dynabro("new", kind, f"new-{kind}").code == 0
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", str(folder)]
-    answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "0",
+        str(folder),
+    ]
+    answer = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ
+    )
     assert answer.returncode == 0, answer.stdout
     passed = re.search(r"(\d+) passed", answer.stdout)
     assert passed
@@ -142,7 +183,9 @@ def write_all(folder: Path) -> list[Path]:
 
 @pytest.mark.thorough
 def test_a_sweep_of_all_kinds_in_worker_processes(dynabro: Dynabro, folder: Path) -> None:
-    """All eight of one run, two processes; what was stored says which code; another command resumes and knows them."""
+    """All eight of one run, two processes; what was stored says which code; another command resumes
+    and knows them.
+    """
     files = write_all(folder)
     (folder / "own.yaml").write_text(
         f"""
@@ -154,20 +197,50 @@ base:
 seeds: 0..3
 """
     )
-    command = [sys.executable, "-m", "dynabro_cli", "sweep", "own.yaml", "--jobs", "2", "-q", "--device", "cpu"]
-    answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ)
+    command = [
+        sys.executable,
+        "-m",
+        "dynabro_cli",
+        "sweep",
+        "own.yaml",
+        "--jobs",
+        "2",
+        "-q",
+        "--device",
+        "cpu",
+    ]
+    answer = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ
+    )
     assert answer.returncode == 0, answer.stderr
     assert "4 runs in results.db: 4 finished" in answer.stdout
     for (text,) in read(folder / "results.db", "SELECT code_digests FROM runs"):
         assert {name for name in json.loads(text) if "/my-" in name} == {
-            *("aggregators/my-aggregator", "pre_aggregators/my-pre-aggregator", "attacks/my-attack", "methods/my-method"),
-            *("models/my-model", "partitions/my-partition", "switching/my-switching", "tasks/my-task"),
+            *(
+                "aggregators/my-aggregator",
+                "pre_aggregators/my-pre-aggregator",
+                "attacks/my-attack",
+                "methods/my-method",
+            ),
+            *(
+                "models/my-model",
+                "partitions/my-partition",
+                "switching/my-switching",
+                "tasks/my-task",
+            ),
             "data/my-task",
         }
-    (folder / "my_method.py").write_text((folder / "my_method.py").read_text().replace("(1 - parameters.beta) * ", "1.0 * "))
+    (folder / "my_method.py").write_text(
+        (folder / "my_method.py").read_text().replace("(1 - parameters.beta) * ", "1.0 * ")
+    )
     plugins = [word for file in sorted(folder.glob("my_*.py")) for word in ("--plugin", file.name)]
     answer = subprocess.run(
-        [*command, "--dry-run", *plugins], cwd=folder, capture_output=True, text=True, check=True, env=os.environ
+        [*command, "--dry-run", *plugins],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ,
     )
     assert "with other code: 4 of 4 (methods/my-method: 4)" in answer.stderr
 
@@ -191,7 +264,10 @@ calls = []
 def bad(module: str, *body: str) -> str:
     """A component whose factory has this body."""
     lines = "".join(f"\n    {line}" for line in body)
-    return f'@{module}.REGISTRY.register("bad", reference="x")\ndef bad(_, setting):\n    "Bad."{lines}\n'
+    return (
+        f'@{module}.REGISTRY.register("bad", reference="x")\ndef bad(_, setting):\n    '
+        f'"Bad."{lines}\n'
+    )
 
 
 def rule(expression: str) -> str:
@@ -211,7 +287,11 @@ SENDS = "methods.send_gradients"
 FORGETS = "lambda g, s: (g + s.get('m', 0), {'m': g})"
 BROKEN = [
     ("aggregators", rule("g.mean()"), "the aggregate must be [d]"),
-    ("aggregators", rule("g.float().mean(0)"), "the rule must return torch.float64, not torch.float32"),
+    (
+        "aggregators",
+        rule("g.float().mean(0)"),
+        "the rule must return torch.float64, not torch.float32",
+    ),
     ("aggregators", rule("g[0]"), "returns a view"),
     ("aggregators", rule("g.add_(1).mean(0)"), "it changes the messages"),
     ("aggregators", rule("g[0].clone()"), "the order of the workers matters"),
@@ -222,8 +302,16 @@ BROKEN = [
     ("attacks", attack("own.neg_()"), "it changes its input"),
     ("attacks", attack("-own"), "the honest rows must not change"),
     ("attacks", attack(REPLACED.format("float('nan')")), "it sends NaN or Inf"),
-    ("attacks", attack(REPLACED.format("-own"), "reads_own=False"), "reads Byzantine workers' own vectors"),
-    ("attacks", attack(REPLACED.format("torch.randn(())")), "called again, it sends other messages"),
+    (
+        "attacks",
+        attack(REPLACED.format("-own"), "reads_own=False"),
+        "reads Byzantine workers' own vectors",
+    ),
+    (
+        "attacks",
+        attack(REPLACED.format("torch.randn(())")),
+        "called again, it sends other messages",
+    ),
     (
         "switching",
         bad("switching", "return switching.Switching(lambda t: torch.rand(setting.workers) < 0.5)"),
@@ -231,7 +319,10 @@ BROKEN = [
     ),
     (
         "switching",
-        bad("switching", "return switching.Switching(lambda t: torch.arange(setting.workers) < t % 3, always=2)"),
+        bad(
+            "switching",
+            "return switching.Switching(lambda t: torch.arange(setting.workers) < t % 3, always=2)",
+        ),
         "always=2, but masks have",
     ),
     (
@@ -241,7 +332,10 @@ BROKEN = [
     ),
     (
         "methods",
-        bad("methods", method(SENDS, "lambda a, plan: (calls.append(1), (a[0] * len(calls), None))[1]")),
+        bad(
+            "methods",
+            method(SENDS, "lambda a, plan: (calls.append(1), (a[0] * len(calls), None))[1]"),
+        ),
         "a run made twice has other numbers",
     ),
     (
@@ -256,22 +350,31 @@ BROKEN = [
     ),
     (
         "pre_aggregators",
-        bad("stages", "return stages.PreAggregator(lambda g: g[:4].clone(), setting.workers, lambda k: None)"),
+        bad(
+            "stages",
+            "return stages.PreAggregator(lambda g: g[:4].clone(), setting.workers, lambda k: None)",
+        ),
         "it declares 9 messages",
     ),
 ]
 
 
-@pytest.mark.parametrize(("kind", "code", "promise"), BROKEN, ids=[promise for _, _, promise in BROKEN])
+@pytest.mark.parametrize(
+    ("kind", "code", "promise"), BROKEN, ids=[promise for _, _, promise in BROKEN]
+)
 def test_a_broken_promise_is_found(kind: str, code: str, promise: str, tmp_path: Path) -> None:
     file = tmp_path / "bad_one.py"
     file.write_text(HEAD + code)
-    with pytest.raises(AssertionError, match=f"^bad(\\+cwmed)?.*({promise.replace('[', '.').replace(']', '.')})"):
+    with pytest.raises(
+        AssertionError, match=f"^bad(\\+cwmed)?.*({promise.replace('[', '.').replace(']', '.')})"
+    ):
         CHECKS[kind]("bad", plugin=file)
 
 
 def test_state_that_is_not_in_the_state_is_found(tmp_path: Path) -> None:
-    """A rule with a memory of its own agrees with itself in a run from the start, and not after a checkpoint."""
+    """A rule with a memory of its own agrees with itself in a run from the start, and not after a
+    checkpoint.
+    """
     file = tmp_path / "bad_one.py"
     settle = (
         "seen = []",
@@ -344,10 +447,16 @@ BUT = {
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("kind", "name"), [
-    pytest.param(kind, name, marks=() if name in OFTEN else pytest.mark.slow)  # contract and engine tests have all
-    for kind in CHECKS for name in REGISTRIES[kind].entries() if name not in UNCHECKED
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        # contract and engine tests have all
+        pytest.param(kind, name, marks=() if name in OFTEN else pytest.mark.slow)
+        for kind in CHECKS
+        for name in REGISTRIES[kind].entries()
+        if name not in UNCHECKED
+    ],
+)
 def test_every_component_of_ours_passes(kind: str, name: str) -> None:
     more = {"but": BUT[name]} if name in BUT else {}
     if kind == "aggregators":

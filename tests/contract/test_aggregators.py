@@ -1,4 +1,6 @@
-"""Promises of every aggregation rule, alone and after every pre-aggregator: one table over the registries."""
+"""Promises of every aggregation rule, alone and after every pre-aggregator: one table over the
+registries.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.testing._rules import made
 
-# Required parameters of components, besides m and f; {short} < {length} grow with the messages, and lie between the honest
-# spread and the outliers of ``draw``.
+# Required parameters of components, besides m and f; {short} < {length} grow with the messages, and
+# lie between the honest spread and the outliers of ``draw``.
 NEEDED = {
     "mfm": "mfm:threshold={length}",
     "centered-clipping": "centered-clipping:tau={length}",
@@ -32,7 +34,8 @@ NEEDED = {
 # Components that do not make a promise, alone or in a chain.
 ORDER_MATTERS = {
     "monna": "one worker is trusted",
-    "bulyan": "of two nearest to each other Krum chooses the first, where it looks at one neighbour",
+    "bulyan": "of two nearest to each other Krum chooses the first, where it looks at one "
+    "neighbour",
     "bucketing": "draws places, whoever stands there",
 }
 ORIGIN_MATTERS = {
@@ -61,7 +64,9 @@ DTYPES = (torch.float32, torch.float64)
 
 def without(exceptions: dict[str, str]) -> pytest.MarkDecorator:
     """All texts, except texts with a component among ``exceptions``."""
-    return pytest.mark.parametrize("text", [text for text in TEXTS if not names(text) & exceptions.keys()])
+    return pytest.mark.parametrize(
+        "text", [text for text in TEXTS if not names(text) & exceptions.keys()]
+    )
 
 
 def names(text: str) -> set[str]:
@@ -90,11 +95,16 @@ def draw(seed: int, m: int, d: int, f: int = 2) -> Tensor:
     return messages[torch.randperm(m, generator=generator)]
 
 
-PROVED = {f: [text for text in TEXTS if make(text, least(text, f, 9), f).kappa is not None] for f in (0, 2)}
+PROVED = {
+    f: [text for text in TEXTS if make(text, least(text, f, 9), f).kappa is not None]
+    for f in (0, 2)
+}
 
 
 def close(actual: Tensor, expected: Tensor, scale: float = 1.0) -> None:
-    """Assert equality up to rounding, for messages whose largest entries are about 1000 times ``scale``."""
+    """Assert equality up to rounding, for messages whose largest entries are about 1000 times
+    ``scale``.
+    """
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-8 * scale)
 
 
@@ -124,7 +134,9 @@ def test_single_and_double_precision_agree(text: str) -> None:
 @without(ORDER_MATTERS)
 @settings(deadline=None, derandomize=True, max_examples=25)
 @given(seed=st.integers(0, 2**32), more=st.integers(0, 4), d=st.integers(1, 6), data=st.data())
-def test_order_of_workers_does_not_matter(text: str, seed: int, more: int, d: int, data: st.DataObject) -> None:
+def test_order_of_workers_does_not_matter(
+    text: str, seed: int, more: int, d: int, data: st.DataObject
+) -> None:
     m = least(text, 2, 7) + more
     messages, rule = draw(seed, m, d), make(text, m, 2)
     order = data.draw(st.permutations(range(m)))
@@ -158,7 +170,9 @@ def test_scales_with_the_messages(text: str, seed: int, d: int, factor: float) -
 def test_identical_messages_are_their_aggregate(text: str) -> None:
     message = torch.tensor([0.1, -3.0, 1e6, 0.0], dtype=torch.float64)
     for m in (least(text, 1, 5), least(text, 1, 5) + 3):
-        torch.testing.assert_close(make(text, m, 1)(message.repeat(m, 1)), message, rtol=1e-14, atol=0)
+        torch.testing.assert_close(
+            make(text, m, 1)(message.repeat(m, 1)), message, rtol=1e-14, atol=0
+        )
 
 
 @every_text
@@ -182,24 +196,37 @@ def test_equal_messages_are_their_aggregate_to_the_last_digit(text: str) -> None
 
 # Rules that are the mean of all messages with f = 0, and pre-aggregators that may come before them.
 MEANS = [
-    rule for rule in RULES if names(rule) & {"mean", "cwtm", "multi-krum", "mda", "meamed", "monna", "phocas", "cge", "caf"}
+    rule
+    for rule in RULES
+    if names(rule)
+    & {"mean", "cwtm", "multi-krum", "mda", "meamed", "monna", "phocas", "cge", "caf"}
 ]
 
 
-@pytest.mark.parametrize("text", [*MEANS, "smea", "dnc", "nnm+mean", "nnm+cwtm", "bucketing:s=1+mean", "arc+cge"])
+@pytest.mark.parametrize(
+    "text", [*MEANS, "smea", "dnc", "nnm+mean", "nnm+cwtm", "bucketing:s=1+mean", "arc+cge"]
+)
 def test_a_mean_that_is_a_number_is_exact(text: str) -> None:
     for dtype, m in itertools.product(DTYPES, (3, 5, 7, 17)):
-        messages = torch.randint(-99, 100, (m, 200), generator=torch.Generator().manual_seed(m)).to(dtype)
+        messages = torch.randint(-99, 100, (m, 200), generator=torch.Generator().manual_seed(m)).to(
+            dtype
+        )
         messages[-1] -= messages.sum(0) % m
         assert torch.equal(make(text, m, 0)(messages), messages.sum(0) / m)
 
 
 @every_text
 def test_finite_messages_have_a_finite_aggregate(text: str) -> None:
-    """However large all or some messages are, the aggregate is finite; two calls, because a rule may remember."""
+    """However large all or some messages are, the aggregate is finite; two calls, because a rule
+    may remember.
+    """
     m = least(text, 2, 9)
     for dtype, seed in itertools.product(DTYPES, range(4)):
-        rule, generator, largest = make(text, m, 2), torch.Generator().manual_seed(seed), torch.finfo(dtype).max
+        rule, generator, largest = (
+            make(text, m, 2),
+            torch.Generator().manual_seed(seed),
+            torch.finfo(dtype).max,
+        )
         for share in (1.0, 0.5, 0.2):
             messages = torch.randn(m, 20, generator=generator).to(dtype)
             huge = torch.rand(m, 20, generator=generator) < share
@@ -207,22 +234,34 @@ def test_finite_messages_have_a_finite_aggregate(text: str) -> None:
             assert bool(rule(messages).isfinite().all()), (dtype, seed, share)
 
 
-@pytest.mark.parametrize(("table", "promise"), [
-    (ORDER_MATTERS, lambda text, m, x: (make(text, m, 2)(x.flip(0)), make(text, m, 2)(x))),
-    (ORIGIN_MATTERS, lambda text, m, x: (make(text, m, 2)(x - 1000), make(text, m, 2)(x) - 1000)),
-    (LENGTH_MATTERS, lambda text, m, x: (make(text, m, 2)(1000 + 0 * x), 1000 + 0 * x[0])),
-])  # fmt: skip
-def test_exceptions_are_needed(table: dict[str, str], promise: Callable[[str, int, Tensor], tuple[Tensor, Tensor]]) -> None:
+@pytest.mark.parametrize(
+    ("table", "promise"),
+    [
+        (ORDER_MATTERS, lambda text, m, x: (make(text, m, 2)(x.flip(0)), make(text, m, 2)(x))),
+        (
+            ORIGIN_MATTERS,
+            lambda text, m, x: (make(text, m, 2)(x - 1000), make(text, m, 2)(x) - 1000),
+        ),
+        (LENGTH_MATTERS, lambda text, m, x: (make(text, m, 2)(1000 + 0 * x), 1000 + 0 * x[0])),
+    ],
+)
+def test_exceptions_are_needed(
+    table: dict[str, str], promise: Callable[[str, int, Tensor], tuple[Tensor, Tensor]]
+) -> None:
     """Each exception breaks its promise, alone or before the mean."""
     for name in table:
         rule = NEEDED.get(name, name)
         text = rule if rule in RULES else f"{rule}+cwmed"
         m = least(text, 2, 9)
-        assert any(not torch.allclose(*promise(text, m, draw(seed, m, 4))) for seed in range(30)), name
+        assert any(not torch.allclose(*promise(text, m, draw(seed, m, 4))) for seed in range(30)), (
+            name
+        )
 
 
 def adversarial(seed: int, m: int, f: int) -> list[Tensor]:
-    """Messages [m, 3], the last f Byzantine: far away, in the noise, or at the extreme honest message; and duplicates."""
+    """Messages [m, 3], the last f Byzantine: far away, in the noise, or at the extreme honest
+    message; and duplicates.
+    """
     generator = torch.Generator().manual_seed(seed)
     normal = torch.randn(m, 3, generator=generator, dtype=torch.float64)
     honest = normal[: m - f]
@@ -237,7 +276,9 @@ def adversarial(seed: int, m: int, f: int) -> list[Tensor]:
     ]
     few = torch.randint(-1, 2, (m, 3), generator=generator).double()  # many duplicates
     groups = few + 1e-3 * normal
-    return [normal, few, groups] + [torch.cat([honest, row.double().expand(f, 3)]) for row in byzantine]
+    return [normal, few, groups] + [
+        torch.cat([honest, row.double().expand(f, 3)]) for row in byzantine
+    ]
 
 
 def tolerated(text: str, m: int) -> list[int]:
@@ -253,8 +294,11 @@ def tolerated(text: str, m: int) -> list[int]:
 
 
 def assert_robust(rule: BoundAggregator, messages: Tensor, sets: Tensor, slack: float) -> None:
-    """|A - mean_S|^2 <= kappa/|S| sum_{i in S} |g_i - mean_S|^2 for all sets S, the rows of ``sets``."""
-    aggregate, groups = rule(messages).double(), messages.double()[sets]  # [d], [number of sets, |S|, d]
+    """|A - mean_S|^2 <= kappa/|S| sum_{i in S} |g_i - mean_S|^2 for all sets S, the rows of
+    ``sets``.
+    """
+    # [d], [number of sets, |S|, d]
+    aggregate, groups = rule(messages).double(), messages.double()[sets]
     means = groups.mean(1)
     errors = (aggregate - means).square().sum(1).sqrt()
     spreads = (groups - means[:, None]).square().sum(2).mean(1)
@@ -272,16 +316,22 @@ def test_error_is_within_the_bound_of_kappa(text: str) -> None:
         assert proved
         for f, rule in proved.items():
             sets = torch.tensor(list(itertools.combinations(range(m), m - f)))
-            for messages in itertools.chain.from_iterable(adversarial(seed, m, f) for seed in range(5)):
+            for messages in itertools.chain.from_iterable(
+                adversarial(seed, m, f) for seed in range(5)
+            ):
                 assert_robust(rule, messages, sets, slack=1e-10 * float(messages.abs().max()))
 
 
 @pytest.mark.parametrize("text", PROVED[2])
 def test_no_finite_message_is_large_enough_to_break_the_bound(text: str) -> None:
-    """Two Byzantine workers send the largest numbers of single precision; their squares may be infinite."""
+    """Two Byzantine workers send the largest numbers of single precision; their squares may be
+    infinite.
+    """
     messages = torch.randn(9, 30, generator=torch.Generator().manual_seed(0))
     honest = torch.tensor([[1, 2, 3, 4, 6, 7, 8]])
-    for first, second in ((size, other) for size in (1e10, 1e20, 3e38) for other in (-size, size, 1.0)):
+    for first, second in (
+        (size, other) for size in (1e10, 1e20, 3e38) for other in (-size, size, 1.0)
+    ):
         messages[0], messages[5] = first, second
         assert_robust(make(text, 9, 2), messages, honest, slack=0)
 
@@ -323,7 +373,9 @@ def test_what_is_not_finite_does_not_break_the_bound(text: str) -> None:
     messages = torch.randn(9, 30, generator=torch.Generator().manual_seed(0))
     for numbers in BAD.values():
         rule = make(text, 9, 2)
-        assert_robust(rule, spoiled(messages, [0, 5], numbers), torch.tensor([[1, 2, 3, 4, 6, 7, 8]]), slack=0)
+        assert_robust(
+            rule, spoiled(messages, [0, 5], numbers), torch.tensor([[1, 2, 3, 4, 6, 7, 8]]), slack=0
+        )
 
 
 @every_text
@@ -341,7 +393,11 @@ def test_where_no_message_is_finite_nor_is_the_aggregate(text: str) -> None:
 def test_pre_aggregators_give_as_many_messages_as_they_say(text: str) -> None:
     messages = draw(0, 9, 4)
     before = messages.clone()
-    stage = REGISTRIES["pre_aggregators"].parse(text.format(length=60, short=20)).build(AggregatorSetting(9, 2))
+    stage = (
+        REGISTRIES["pre_aggregators"]
+        .parse(text.format(length=60, short=20))
+        .build(AggregatorSetting(9, 2))
+    )
     mixed = stage.mix(messages)
     assert mixed.shape == (stage.workers, 4)
     assert mixed.dtype == messages.dtype
@@ -371,7 +427,9 @@ def test_it_can_be_compiled(text: str, backend: str) -> None:
 
 @every_text
 def test_a_rule_with_a_row_for_each_worker_says_so(text: str) -> None:
-    """A rule with ``by_number`` needs all workers to answer in every round: otherwise a row belongs to another worker."""
+    """A rule with ``by_number`` needs all workers to answer in every round: otherwise a row belongs
+    to another worker.
+    """
     m = least(text, 2, 9)
     rule, state = make(text, m, 2)._rule, {}
     for seed in range(2):

@@ -18,7 +18,12 @@ NEEDED = {"shift": "shift:lambda=2", "momentum-tailored": "momentum-tailored:lam
 # Parameters that turn an attack into another attack.
 VARIANTS = [
     *("gaussian:around=mean,sigma=1", "gaussian:around=own,sigma=1"),
-    *("min-max:perturbation=unit", "min-max:perturbation=sign", "min-sum:perturbation=unit", "min-sum:perturbation=sign"),
+    *(
+        "min-max:perturbation=unit",
+        "min-max:perturbation=sign",
+        "min-sum:perturbation=unit",
+        "min-sum:perturbation=sign",
+    ),
     *("mimic:worker=8", "mimic:target=learned", "mimic:target=learned,warmup=1"),
     *("fang-krum:direction=mean", "fang-trimmed-mean:direction=mean,b=3"),
     "mixed:parts=nan/mimic:target=learned:warmup=2/gaussian/momentum-tailored:lambda=1:beta=0.5",
@@ -45,7 +50,13 @@ def median(messages: Tensor) -> Tensor:
     return messages.median(0).values
 
 
-def sent(attack: Attack, own: Tensor, byzantine: Tensor, state: State, messages: Callable[..., Tensor] | None = None) -> Tensor:
+def sent(
+    attack: Attack,
+    own: Tensor,
+    byzantine: Tensor,
+    state: State,
+    messages: Callable[..., Tensor] | None = None,
+) -> Tensor:
     """The messages of the attack, from its ``messages`` or from a function given instead."""
     seen = (Defence(honest_mean(own, byzantine), median),) if attack.sees_defence else ()
     return (messages or attack.messages)(own, byzantine, state, *seen)
@@ -53,7 +64,9 @@ def sent(attack: Attack, own: Tensor, byzantine: Tensor, state: State, messages:
 
 def same(first: Tensor, second: Tensor) -> bool:
     """Return True if two tensors are equal; NaN equals NaN."""
-    return torch.equal(first.isnan(), second.isnan()) and torch.equal(first.nan_to_num(), second.nan_to_num())
+    return torch.equal(first.isnan(), second.isnan()) and torch.equal(
+        first.nan_to_num(), second.nan_to_num()
+    )
 
 
 def next_state(attack: Attack, own: Tensor, byzantine: Tensor, state: State) -> State:
@@ -67,10 +80,13 @@ def next_state(attack: Attack, own: Tensor, byzantine: Tensor, state: State) -> 
 @every_text
 @every_m
 def test_defined_for_every_number_of_byzantine_workers(text: str, m: int) -> None:
-    """From none to all Byzantine: messages are finite, honest rows unchanged bit for bit, and so is the input."""
+    """From none to all Byzantine: messages are finite, honest rows unchanged bit for bit, and so is
+    the input.
+    """
     attack, own = made(text, m), draw(m)
     before, state = own.clone(), dict(attack.initial)
-    for count in [*range(m + 1), 0]:  # one after another, so that an attack with a memory meets them with its memory
+    # one after another, so that an attack with a memory meets them with its memory
+    for count in [*range(m + 1), 0]:
         byzantine = torch.randperm(m, generator=torch.Generator().manual_seed(count)) < count
         messages = sent(attack, own, byzantine, state)
         state = next_state(attack, own, byzantine, state)
@@ -84,7 +100,9 @@ def test_defined_for_every_number_of_byzantine_workers(text: str, m: int) -> Non
 @every_text
 @every_m
 def test_vectors_that_are_all_the_same(text: str, m: int) -> None:
-    """Also with equal vectors, even zeros, which have no spread and no direction, messages stay finite."""
+    """Also with equal vectors, even zeros, which have no spread and no direction, messages stay
+    finite.
+    """
     attack = made(text, m)
     for value in (0.0, 3.0):
         state, own = dict(attack.initial), torch.full((m, 4), value)
@@ -98,7 +116,9 @@ def test_vectors_that_are_all_the_same(text: str, m: int) -> None:
 def test_what_is_not_finite_is_declared(text: str) -> None:
     """The server leaves such rows out of the honest mean, instead of giving them a weight of 0."""
     attack = made(text, 9)
-    assert attack.finite == bool(sent(attack, draw(9), torch.arange(9) < 4, attack.initial).isfinite().all())
+    assert attack.finite == bool(
+        sent(attack, draw(9), torch.arange(9) < 4, attack.initial).isfinite().all()
+    )
 
 
 @every_text
@@ -118,7 +138,10 @@ def test_no_randomness_of_its_own(text: str) -> None:
     states = [dict(first.initial), dict(second.initial)]
     for _ in range(3):
         assert same(sent(first, own, byzantine, states[0]), sent(second, own, byzantine, states[1]))
-        states = [next_state(attack, own, byzantine, state) for attack, state in zip((first, second), states, strict=True)]
+        states = [
+            next_state(attack, own, byzantine, state)
+            for attack, state in zip((first, second), states, strict=True)
+        ]
 
 
 def rounds_of(text: str, own: Tensor, byzantine: Tensor) -> list[Tensor]:
@@ -137,10 +160,14 @@ SIZES = {"shift", "momentum-tailored", "gaussian", "mixed", "rop"}
 
 @pytest.mark.parametrize("text", [text for text in TEXTS if text.partition(":")[0] not in SIZES])
 @pytest.mark.parametrize("exponent", [-75, -60, 60, 70])
-def test_scales_with_the_gradients_from_end_to_end_of_single_precision(text: str, exponent: int) -> None:
+def test_scales_with_the_gradients_from_end_to_end_of_single_precision(
+    text: str, exponent: int
+) -> None:
     """A power of two changes no digit; the square of 2^70 overflows."""
     own, byzantine, scale = draw(9), torch.arange(9) < 4, 2.0**exponent
-    for found, expected in zip(rounds_of(text, own * scale, byzantine), rounds_of(text, own, byzantine), strict=True):
+    for found, expected in zip(
+        rounds_of(text, own * scale, byzantine), rounds_of(text, own, byzantine), strict=True
+    ):
         torch.testing.assert_close(found / scale, expected, rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
@@ -148,15 +175,21 @@ def test_a_round_of_nan_does_not_spoil_what_mimic_has_learned() -> None:
     attack, own, byzantine = made("mimic:target=learned", 9), draw(9), torch.arange(9) < 4
     state = next_state(attack, own, byzantine, dict(attack.initial))
     after = next_state(attack, own * float("nan"), byzantine, state)
-    assert all(torch.equal(after[name], state[name]) for name in ("mean", "direction", "score", "seen"))
+    assert all(
+        torch.equal(after[name], state[name]) for name in ("mean", "direction", "score", "seen")
+    )
 
 
 @every_text
 def test_state_is_data(text: str) -> None:
-    """``messages`` may be called for every level of a round; only ``observe`` and ``advance`` return a new state."""
+    """``messages`` may be called for every level of a round; only ``observe`` and ``advance``
+    return a new state.
+    """
     attack = made(text, 9)
     own, byzantine = draw(9), torch.arange(9) < 4
-    state = next_state(attack, own, ~byzantine, next_state(attack, own, byzantine, dict(attack.initial)))
+    state = next_state(
+        attack, own, ~byzantine, next_state(attack, own, byzantine, dict(attack.initial))
+    )
     kept = {name: value.clone() for name, value in state.items()}
     first = sent(attack, own, byzantine, state)
     assert same(sent(attack, own, byzantine, state), first)
@@ -176,24 +209,34 @@ def test_own_vectors_of_byzantine_workers_matter_where_declared(text: str) -> No
         for _ in range(2):
             messages.append(sent(attack, vectors, byzantine, state))
             state = next_state(attack, vectors, byzantine, state)
-    assert all(same(*pair) for pair in zip(messages[:2], messages[2:], strict=True)) == (not attack.reads_own)
+    assert all(same(*pair) for pair in zip(messages[:2], messages[2:], strict=True)) == (
+        not attack.reads_own
+    )
 
 
 @pytest.mark.thorough
 @every_text
 def test_it_can_be_compiled(text: str) -> None:
-    """Each attack is one graph, which the server's function needs; here it is only traced, not compiled, to be quick.
+    """Each attack is one graph, which the server's function needs; here it is only traced, not
+    compiled, to be quick.
 
-    An attack that sees the defence is not compiled (the defence is), but it waits for no number either.
+    An attack that sees the defence is not compiled (the defence is), but it waits for no number
+    either.
     """
     attack = made(text, 9)
     own, byzantine = draw(9), torch.arange(9) < 4
     torch.compiler.reset()
     traced = torch.compile(attack.messages, backend="eager", fullgraph=True)
-    learns = None if attack.observe is None else torch.compile(attack.observe, backend="eager", fullgraph=True)
+    learns = (
+        None
+        if attack.observe is None
+        else torch.compile(attack.observe, backend="eager", fullgraph=True)
+    )
     state = dict(attack.initial)
     for _ in range(2):
-        assert same(sent(attack, own, byzantine, state, traced), sent(attack, own, byzantine, state))
+        assert same(
+            sent(attack, own, byzantine, state, traced), sent(attack, own, byzantine, state)
+        )
         if learns is not None and attack.observe is not None:
             learned, expected = learns(own, byzantine, state), attack.observe(own, byzantine, state)
             assert learned.keys() == expected.keys()
@@ -206,14 +249,20 @@ def test_an_attack_with_a_row_for_each_worker_says_so(text: str) -> None:
     """An attack with ``by_number`` needs all workers to answer in every round."""
     attack = made(text, 9)
     state = next_state(attack, draw(9), torch.arange(9) < 4, dict(attack.initial))
-    assert attack.by_number or not any(value.ndim and value.shape[0] == 9 for value in state.values())
+    assert attack.by_number or not any(
+        value.ndim and value.shape[0] == 9 for value in state.values()
+    )
 
 
 @every_text
 def test_where_it_enters(text: str) -> None:
-    """An attack on vectors can enter at gradients, so that attacks can be mixed; an attack on data changes labels."""
+    """An attack on vectors can enter at gradients, so that attacks can be mixed; an attack on data
+    changes labels.
+    """
     attack = made(text, 9)
-    assert attack.entries == (ON_DATA,) or (attack.entries[0] == "gradient" and set(attack.entries) <= set(ON_VECTORS))
+    assert attack.entries == (ON_DATA,) or (
+        attack.entries[0] == "gradient" and set(attack.entries) <= set(ON_VECTORS)
+    )
     assert attack.labels is not None or attack.entries != (ON_DATA,)
     assert attack.reads_own or attack.labels is None  # all m workers compute if labels are changed
     if attack.labels is None:

@@ -1,4 +1,6 @@
-"""Promise of every parameter with ``auto``: the numbers are the same as with the value that ``auto`` resolves to."""
+"""Promise of every parameter with ``auto``: the numbers are the same as with the value that
+``auto`` resolves to.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,19 @@ ONLY_THE_RUN_TELLS = {
     *(("methods", "byzantine-sgd", key) for key in ("D", "threshold_A", "threshold_B")),
     *(("methods", "safeguard", key) for key in ("threshold0", "threshold1")),
 }
-NOTHING = {("tasks", "quadratic", "radius"), ("switching", "on-level", "K"), ("methods", "dynabro", "clip")}
-NOTHING |= {("methods", "mu2-sgd", "beta"), ("methods", "mu2-sgd", "gamma"), ("tasks", "image-folder", "size")}
-"""Parameters for which auto means nothing, or a number that changes from round to round; no value can replace it."""
+NOTHING = {
+    ("tasks", "quadratic", "radius"),
+    ("switching", "on-level", "K"),
+    ("methods", "dynabro", "clip"),
+}
+NOTHING |= {
+    ("methods", "mu2-sgd", "beta"),
+    ("methods", "mu2-sgd", "gamma"),
+    ("tasks", "image-folder", "size"),
+}
+"""Parameters for which auto means nothing, or a number that changes from round to round; no value
+can replace it.
+"""
 
 FIELDS = {
     "tasks": "task",
@@ -37,7 +49,13 @@ FIELDS = {
 }
 
 # Settings in which components are tried; required parameters are 1.
-BRIEF: dict[str, Any] = {"task": "quadratic", "workers": 9, "byzantine": 3, "budget": 20, "eval_every": 10}
+BRIEF: dict[str, Any] = {
+    "task": "quadratic",
+    "workers": 9,
+    "byzantine": 3,
+    "budget": 20,
+    "eval_every": 10,
+}
 SETTINGS: list[dict[str, Any]] = [
     BRIEF | {"method": "momentum"},
     BRIEF | {"method": "dynabro:filter=option2,noise_bound=1", "workers": 8},
@@ -79,7 +97,9 @@ def part_of(run: Run, kind: str) -> Component[Any]:
 def with_value(place: tuple[str, str, str], run: Run, value: Any) -> Component[Any]:
     """The run's component with the parameter at ``value``."""
     part = part_of(run, place[0])
-    return dataclasses.replace(part, parameters=dataclasses.replace(part.parameters, **{info_of(place).field: value}))
+    return dataclasses.replace(
+        part, parameters=dataclasses.replace(part.parameters, **{info_of(place).field: value})
+    )
 
 
 def info_of(place: tuple[str, str, str]) -> ParameterInfo:
@@ -87,7 +107,9 @@ def info_of(place: tuple[str, str, str]) -> ParameterInfo:
     return next(info for info in REGISTRIES[kind].entry(name).infos if info.key == key)
 
 
-def explicit_values(place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch) -> list[tuple[Run, Any]]:
+def explicit_values(
+    place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[Run, Any]]:
     """The settings in which auto resolves to a value: a run with auto, and the value."""
     kind, name, key = place
     auto, seen, canonical = info_of(place).auto, list[Any](), Component.canonical
@@ -114,7 +136,11 @@ def explicit_values(place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 
 
 def numbers(run: Run) -> list[Event]:
-    return [event for event in simulate_run(run, threads=1) if isinstance(event, (Evaluated, RoundsDone))]
+    return [
+        event
+        for event in simulate_run(run, threads=1)
+        if isinstance(event, (Evaluated, RoundsDone))
+    ]
 
 
 @pytest.mark.parametrize("place", OPTIONAL, ids=":".join)
@@ -124,7 +150,9 @@ def test_auto_is_declared(place: tuple[str, str, str]) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("place", KNOWN, ids=":".join)
-def test_auto_is_the_value_that_it_comes_to(place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_the_value_that_it_comes_to(
+    place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     kind, name, _ = place
     found = explicit_values(place, monkeypatch)
     assert found, "no setting of these tells what auto comes to"
@@ -138,7 +166,9 @@ def test_auto_is_the_value_that_it_comes_to(place: tuple[str, str, str], monkeyp
 
 
 @pytest.mark.parametrize("place", KNOWN, ids=":".join)
-def test_auto_and_its_value_are_one_run(place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_and_its_value_are_one_run(
+    place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     kind, name, _ = place
     for run, value in explicit_values(place, monkeypatch):
         changed: dict[str, Any] = {FIELDS[kind]: with_value(place, run, value).text}

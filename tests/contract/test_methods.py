@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, Known, MeansMethod, Method, MethodSetting, Plan
+from dynabro_cli.methods._api import (
+    GatheringMethod,
+    JudgingMethod,
+    Known,
+    MeansMethod,
+    Method,
+    MethodSetting,
+    Plan,
+)
 from tests.methods.made import made
 
 M, D = 4, 3
@@ -80,7 +88,9 @@ def test_directions_are_linear_in_the_gradients(text: str) -> None:
     states: list[dict[str, Tensor]] = [{}, {}]
     generator = torch.Generator().manual_seed(0)
     for plan in plans(single)[:10]:
-        gradients = [torch.randn(M, D, generator=generator, dtype=torch.float64) for _ in plan.prefixes]
+        gradients = [
+            torch.randn(M, D, generator=generator, dtype=torch.float64) for _ in plan.prefixes
+        ]
         results = []
         for index, (method, scale) in enumerate(((single, 1), (double, 2))):
             aggregates = []
@@ -93,7 +103,9 @@ def test_directions_are_linear_in_the_gradients(text: str) -> None:
 
 @pytest.mark.parametrize("text", SENDERS)
 def test_what_is_remembered_is_declared(text: str) -> None:
-    """The gradients of an earlier round show in a message exactly where the method says that they can."""
+    """The gradients of an earlier round show in a message exactly where the method says that they
+    can.
+    """
     sent = []
     for earlier in (1.0, 5.0):
         method = build(text)
@@ -104,11 +116,15 @@ def test_what_is_remembered_is_declared(text: str) -> None:
 
 @pytest.mark.parametrize("text", SENDERS)
 def test_a_state_of_rows_is_0_at_first_and_belongs_to_the_workers(text: str) -> None:
-    """Conditions for letting only some workers send: zeros are an empty state, and a row depends only on its worker."""
+    """Conditions for letting only some workers send: zeros are an empty state, and a row depends
+    only on its worker.
+    """
     method = build(text)
     if not method.by_row:
         return
-    first, second = (torch.randn(M, D, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    first, second = (
+        torch.randn(M, D, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
+    )
     sent, state = method.send(first.clone(), {})
     assert state
     assert all(value.shape[0] == M for value in state.values())
@@ -116,18 +132,24 @@ def test_a_state_of_rows_is_0_at_first_and_belongs_to_the_workers(text: str) -> 
     assert torch.equal(method.send(first.clone(), zeros)[0], sent)
     kept = {name: value.clone() for name, value in state.items()}
     both, _ = method.send(second.clone(), {name: value.clone() for name, value in kept.items()})
-    some, _ = method.send(second[1:3].clone(), {name: value[1:3].clone() for name, value in kept.items()})
+    some, _ = method.send(
+        second[1:3].clone(), {name: value[1:3].clone() for name, value in kept.items()}
+    )
     assert torch.equal(some, both[1:3])
 
 
 @pytest.mark.parametrize("text", METHODS)
 def test_the_largest_level_is_the_largest_that_has_a_correction(text: str) -> None:
     method = build(text)
-    levels = [plan.level for plan in plans(method) if plan.level is not None and len(plan.prefixes) > 1]
+    levels = [
+        plan.level for plan in plans(method) if plan.level is not None and len(plan.prefixes) > 1
+    ]
     assert max(levels, default=0) <= (method.jmax or 0)
 
 
-def judge(text: str, messages: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+def judge(
+    text: str, messages: Tensor, state: dict[str, Tensor]
+) -> tuple[Tensor, dict[str, Tensor]]:
     """The verdict of a method that knows V, at x = 0."""
     method = made(text, MethodSetting(M, 1000), Known(noise=1.0))
     assert isinstance(method, JudgingMethod)
@@ -146,7 +168,9 @@ def test_equal_messages_all_count(text: str) -> None:
 
 @pytest.mark.parametrize("text", JUDGES)
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3e38])
-def test_what_is_not_finite_never_counts_and_leaves_no_trace_in_others(text: str, value: float) -> None:
+def test_what_is_not_finite_never_counts_and_leaves_no_trace_in_others(
+    text: str, value: float
+) -> None:
     """3e38 is finite, but its square is not."""
     generator = torch.Generator().manual_seed(0)
     state: dict[str, Tensor] = {}
@@ -201,7 +225,11 @@ def test_gathering_is_drawn_and_asked_for_as_planned(text: str) -> None:
         assert isinstance(method, GatheringMethod)
         gathered = method.gather(workers, plan, state)
         assert gathered.vectors.shape == (M, D)
-        messages = gathered.vectors if method.receive is None else method.receive(gathered.vectors, gathered.state)
+        messages = (
+            gathered.vectors
+            if method.receive is None
+            else method.receive(gathered.vectors, gathered.state)
+        )
         direction, state = messages.mean(0), gathered.state
         if method.settle is not None:
             direction, state = method.settle(direction, state)

@@ -1,4 +1,6 @@
-"""Promises of every partition: each sample has one worker, each worker has samples, and only the seed decides."""
+"""Promises of every partition: each sample has one worker, each worker has samples, and only the
+seed decides.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ TEXTS = [NEEDED.get(name, name) for name in REGISTRY.entries() if name != "iid"]
 every_text = pytest.mark.parametrize("text", TEXTS)
 
 
-def parts_of(text: str, labels: np.ndarray[Any, Any], workers: int, seed: int) -> list[np.ndarray[Any, Any]]:
+def parts_of(
+    text: str, labels: np.ndarray[Any, Any], workers: int, seed: int
+) -> list[np.ndarray[Any, Any]]:
     return REGISTRY.parse(text).build(PartitionSetting(workers)).split(labels, Streams(seed))
 
 
@@ -35,7 +39,9 @@ def parts_of(text: str, labels: np.ndarray[Any, Any], workers: int, seed: int) -
     unused=st.integers(0, 1),
     seed=st.integers(0, 2**63 - 1),
 )
-def test_every_sample_is_one_workers(text: str, workers: int, classes: int, samples: int, unused: int, seed: int) -> None:
+def test_every_sample_is_one_workers(
+    text: str, workers: int, classes: int, samples: int, unused: int, seed: int
+) -> None:
     """Also where the lowest label has no sample."""
     labels = np.random.Generator(np.random.PCG64(seed)).integers(classes, size=samples) + unused
     before = labels.copy()
@@ -51,7 +57,9 @@ def test_the_seed_tells_whose_a_sample_is(text: str) -> None:
     labels = np.tile(np.arange(10), 40)
     first, again, other = (parts_of(text, labels, 7, seed) for seed in (0, 0, 1))
     assert all(map(np.array_equal, first, again))
-    assert not all(np.array_equal(np.sort(one), np.sort(two)) for one, two in zip(first, other, strict=True))
+    assert not all(
+        np.array_equal(np.sort(one), np.sort(two)) for one, two in zip(first, other, strict=True)
+    )
 
 
 PINNED = {
@@ -64,5 +72,9 @@ PINNED = {
 
 @pytest.mark.parametrize("text", PINNED)
 def test_the_draws_are_what_they_were(text: str) -> None:
-    """Result of seed 0 when this was written, not worked by hand. With other draws stored runs could not be repeated."""
-    assert [part.tolist() for part in parts_of(text, np.tile(np.arange(3), 4), 3, 0)] == PINNED[text]
+    """Result of seed 0 when this was written, not worked by hand. With other draws stored runs
+    could not be repeated.
+    """
+    assert [part.tolist() for part in parts_of(text, np.tile(np.arange(3), 4), 3, 0)] == PINNED[
+        text
+    ]

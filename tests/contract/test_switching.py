@@ -65,7 +65,9 @@ def test_a_mask_belongs_to_the_caller(name: str) -> None:
 
 @every_name
 def test_schedule_is_a_function_of_the_seed(name: str) -> None:
-    """If three of nine workers are drawn, all ten seeds agree by chance with probability 84^-9, less than 1e-17."""
+    """If three of nine workers are drawn, all ten seeds agree by chance with probability 84^-9,
+    less than 1e-17.
+    """
     assert torch.equal(schedule(name, seed=3), schedule(name, seed=3))
     different = {tuple(schedule(name, seed).flatten().tolist()) for seed in range(10)}
     assert (len(different) > 1) == (name not in WITHOUT_CHANCE)
@@ -96,22 +98,33 @@ def test_who_is_byzantine_at_which_level_can_be_asked_for_in_any_order(name: str
 
 @every_name
 def test_who_is_byzantine_within_which_round_can_be_asked_for_in_any_order(name: str) -> None:
-    """Also, a round begins with ``mask``, so that a method of one computation a round meets the same sets by both clocks."""
+    """Also, a round begins with ``mask``, so that a method of one computation a round meets the
+    same sets by both clocks.
+    """
     strategy, other = make(name), make(name)
     if strategy.within is None or other.within is None:
         return
-    places = [(number, computation, count) for number in range(TICKS) for count in (1, 2, 8) for computation in range(count)]
+    places = [
+        (number, computation, count)
+        for number in range(TICKS)
+        for count in (1, 2, 8)
+        for computation in range(count)
+    ]
     answers = {place: strategy.within(*place) for place in places}
     for place in reversed(places):
         mask = other.within(*place)
         assert torch.equal(mask, answers[place])
         mask.logical_not_()
-    assert all(torch.equal(answers[number, 0, 1], mask) for number, mask in enumerate(schedule(name)))
+    assert all(
+        torch.equal(answers[number, 0, 1], mask) for number, mask in enumerate(schedule(name))
+    )
 
 
 @every_name
 def test_what_follows_the_run_has_a_state_that_is_data(name: str) -> None:
-    """A strategy that follows the run starts with ``mask``, ``learn`` returns a new state, and the schedule is stored."""
+    """A strategy that follows the run starts with ``mask``, ``learn`` returns a new state, and the
+    schedule is stored.
+    """
     strategy = make(name)
     if strategy.follow is None:
         return

@@ -1,7 +1,9 @@
-"""Workers whose runs are made up, and go wrong on purpose: which ones, where and how is read from the environment.
+"""Workers whose runs are made up, and go wrong on purpose: which ones, where and how is read from
+the environment.
 
-``FAULTS`` is a folder. A file in it named like a run's seed holds a place and a fault, such as ``middle SIGKILL``; with
-``once`` as a third word only the first process that makes the run goes wrong. What processes do is noted in the file ``notes``.
+``FAULTS`` is a folder. A file in it named like a run's seed holds a place and a fault, such as
+``middle SIGKILL``; with ``once`` as a third word only the first process that makes the run goes
+wrong. What processes do is noted in the file ``notes``.
 """
 
 from __future__ import annotations
@@ -92,7 +94,10 @@ def simulate(request: Request, _: Callable[[], bool]) -> Iterator[events.Event]:
     print("noise", flush=True)
     warnings.warn("noise", stacklevel=1)
     first = _note(f"begun {seed}")
-    _note(f"process {os.getpid()} threads {request.threads} sigint {signal.getsignal(signal.SIGINT)!r}")
+    _note(
+        f"process {os.getpid()} threads {request.threads} sigint "
+        f"{signal.getsignal(signal.SIGINT)!r}"
+    )
     if request.mps is not None:
         _note(f"service of {seed} {os.environ[FOLDER]}")
     place, fault = _planned(seed, first)

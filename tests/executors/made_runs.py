@@ -33,7 +33,13 @@ def children() -> list[int]:
 
 def quadratic(seed: int, **fields: object) -> Run:
     """A run of 20 rounds; real ones of it take no time."""
-    values = {"task": "quadratic", "method": "sgd", "attack": "shift:lambda=1", "aggregator": "cwmed", "budget": 20}
+    values = {
+        "task": "quadratic",
+        "method": "sgd",
+        "attack": "shift:lambda=1",
+        "aggregator": "cwmed",
+        "budget": 20,
+    }
     return resolve(RunSpec(**values | fields, seed=seed))  # type: ignore[arg-type]
 
 
@@ -72,7 +78,9 @@ def execute_all(
     worker: str | None = None,
     files: Any = None,
 ) -> list[Outcome]:
-    """Make runs as a sweep does, in processes that serve with ``worker``, or on an opened back end."""
+    """Make runs as a sweep does, in processes that serve with ``worker``, or on an opened back
+    end.
+    """
     backends.check(options)
     if opened is None:
         opened = local.opened(options, len(runs), entry=worker)

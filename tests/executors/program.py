@@ -1,8 +1,9 @@
-"""A program that makes runs of ``faulty`` in worker processes: ``python program.py DATABASE JOBS SEEDS``.
+"""A program that makes runs of ``faulty`` in worker processes: ``python program.py DATABASE JOBS
+SEEDS``.
 
-It prints ``at work`` when every slot has got to the middle of a run, and at its end the outcomes, or the error.
-With the folder ``first`` in ``PYTHONPATH``, Python says in its worker processes that the system is ``PRETEND``; with ``EARLY``
-Ctrl-C comes while they start.
+It prints ``at work`` when every slot has got to the middle of a run, and at its end the outcomes,
+or the error. With the folder ``first`` in ``PYTHONPATH``, Python says in its worker processes that
+the system is ``PRETEND``; with ``EARLY`` Ctrl-C comes while they start.
 """
 
 from __future__ import annotations
@@ -43,7 +44,11 @@ def main() -> None:
     options = Options(jobs=jobs, device="cpu")
     try:
         outcomes = execute_all(
-            runs, open_for_writing(database), options, Announcer(jobs), worker="tests.executors.faulty:serve"
+            runs,
+            open_for_writing(database),
+            options,
+            Announcer(jobs),
+            worker="tests.executors.faulty:serve",
         )
     except DynabroError as error:
         print(error)

@@ -1,4 +1,6 @@
-"""Simulations for the nodes of a Ray cluster in tests; the folder of data sets says what goes wrong."""
+"""Simulations for the nodes of a Ray cluster in tests; the folder of data sets says what goes
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def half_way() -> Simulate:
             yield checkpointed(half)
         else:
             assert request.resume == b"state"
-            yield events.Started(request.key, started(request.key, **request.spec).record, totals(half))
+            yield events.Started(
+                request.key, started(request.key, **request.spec).record, totals(half)
+            )
         yield rounds(half, faulty.ROUNDS - 1)
         yield evaluated(faulty.ROUNDS)
         yield finished(faulty.ROUNDS)
@@ -46,13 +50,19 @@ def half_way() -> Simulate:
 
 
 def patient() -> Simulate:
-    """Simulation of real runs that wait after their first checkpoint until nobody has locked the file ``gate``."""
+    """Simulation of real runs that wait after their first checkpoint until nobody has locked the
+    file ``gate``.
+    """
     real = worker.simulation()
 
     def simulate(request: Request, wanted: Callable[[], bool]) -> Iterator[events.Event]:
         for event in real(request, wanted):
             yield event
-            if isinstance(event, events.Checkpointed) and request.resume is None and request.data_dir is not None:
+            if (
+                isinstance(event, events.Checkpointed)
+                and request.resume is None
+                and request.data_dir is not None
+            ):
                 with (request.data_dir / "gate").open() as gate:
                     fcntl.flock(gate, fcntl.LOCK_SH)
 

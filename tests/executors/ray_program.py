@@ -1,6 +1,8 @@
-"""A program that makes runs of ``ray_faults`` on Ray: ``python ray_program.py DATABASE ADDRESS ENTRY FAULTS JOBS SEEDS``.
+"""A program that makes runs of ``ray_faults`` on Ray: ``python ray_program.py DATABASE ADDRESS
+ENTRY FAULTS JOBS SEEDS``.
 
-It prints ``at work`` when every slot has got to the middle of a run, and at its end the outcomes, or the error.
+It prints ``at work`` when every slot has got to the middle of a run, and at its end the outcomes,
+or the error.
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ def main() -> None:
     database, address, entry, faults, jobs, seeds = sys.argv[1:]
     try:
         runs = [quadratic(seed) for seed in range(int(seeds))]
-        options = Options(executor="ray", address=address, jobs=int(jobs), device="cpu", data_dir=Path(faults))
+        options = Options(
+            executor="ray", address=address, jobs=int(jobs), device="cpu", data_dir=Path(faults)
+        )
         opened = ray.opened(options, len(runs), entry=f"tests.executors.ray_faults:{entry}")
-        outcomes = execute_all(runs, open_for_writing(database), options, Announcer(int(jobs)), opened=opened)
+        outcomes = execute_all(
+            runs, open_for_writing(database), options, Announcer(int(jobs)), opened=opened
+        )
     except DynabroError as error:
         print(error)
         sys.exit(error.exit_code)

@@ -1,4 +1,6 @@
-"""Runs that print, for a worker process; or one such run in this process: ``python talkative.py LOG SEED``."""
+"""Runs that print, for a worker process; or one such run in this process: ``python talkative.py LOG
+SEED``.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,12 @@ def talk() -> None:
     """Print in every way that there is."""
     print("from Python")
     warnings.warn("from a warning", stacklevel=1)
-    for number, text in ((1, b"from native code\n"), (2, b"from native code's errors \x1b[2J\xff\n")):
-        with contextlib.suppress(OSError):  # as most native code does not look whether it could be written
+    for number, text in (
+        (1, b"from native code\n"),
+        (2, b"from native code's errors \x1b[2J\xff\n"),
+    ):
+        # as most native code does not look whether it could be written
+        with contextlib.suppress(OSError):
             os.write(number, text)
     print("a surrogate \ud800", file=sys.stderr)
     print("no end of the line", end="")
@@ -71,7 +77,9 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.enable(2)
     spec = {"seed": seed}
-    request = Request(spec=spec, key="ab" * 32, data_dir=None, device="cpu", threads=1, compile="off", log=log)
+    request = Request(
+        spec=spec, key="ab" * 32, data_dir=None, device="cpu", threads=1, compile="off", log=log
+    )
     pipe = Pipe(request, True)
     answer(pipe, simulate)  # type: ignore[arg-type]
     print(*(type(message).__name__ for message in pipe.sent))

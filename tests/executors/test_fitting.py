@@ -25,7 +25,12 @@ def _needs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of momentum need 3 GB, others 1 GB, on four cores."""
 
     def need_of(run: Run, *_: object, **__: object) -> Need:
-        return Need(LARGE if run.method.name == "momentum" else SMALL, 0, "the messages [m, d]", "fewer --workers")
+        return Need(
+            LARGE if run.method.name == "momentum" else SMALL,
+            0,
+            "the messages [m, d]",
+            "fewer --workers",
+        )
 
     monkeypatch.setattr(need, "need_of", need_of)
     for module in (local, placement):
@@ -33,11 +38,15 @@ def _needs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def runs(large: int, small: int) -> list[Run]:
-    specs = [RunSpec(method="momentum", seed=seed) for seed in range(large)] + [RunSpec(seed=seed) for seed in range(small)]
+    specs = [RunSpec(method="momentum", seed=seed) for seed in range(large)] + [
+        RunSpec(seed=seed) for seed in range(small)
+    ]
     return [resolve(spec) for spec in specs]
 
 
-def fitted(free: float | None, given: list[Run], jobs: int | None = None, **options: bool) -> int | None:
+def fitted(
+    free: float | None, given: list[Run], jobs: int | None = None, **options: bool
+) -> int | None:
     """Return the number of runs at a time, without starting a process."""
     return places(Options(jobs=jobs, device="cpu", sweep="x", **options), free, given).options.jobs
 
@@ -58,13 +67,17 @@ def places(options: Options, free: float | None, given: list[Run]) -> Places:
         (3e9, 0, 3, 8, 8),
     ],
 )
-def test_as_many_as_fit(number: float | None, large: int, small: int, jobs: int | None, expected: int | None) -> None:
+def test_as_many_as_fit(
+    number: float | None, large: int, small: int, jobs: int | None, expected: int | None
+) -> None:
     assert fitted(number, runs(large, small), jobs) == expected
 
 
 def test_more_than_fit_are_refused_with_the_number_that_does() -> None:
     with pytest.raises(
-        SpecError, match=r"^jobs=4: 3 of these runs at a time fit into the free memory. Try: --jobs 3, or --force$"
+        SpecError,
+        match=r"^jobs=4: 3 of these runs at a time fit into the free memory. Try: --jobs 3, or "
+        r"--force$",
     ):
         fitted(5.5e9, runs(1, 9), 4)
 
@@ -74,12 +87,17 @@ def test_a_run_that_does_not_fit_by_itself(jobs: int | None) -> None:
     with pytest.raises(SpecError) as error:
         fitted(2.5e9, runs(1, 9), jobs)
     (line,) = error.value.problems
-    assert line.startswith("memory: a run here needs about 3.0 GB, most of it for the messages [m, d], and 2.5 GB are free. ")
+    assert line.startswith(
+        "memory: a run here needs about 3.0 GB, most of it for the messages [m, d], and 2.5 GB "
+        "are free. "
+    )
     assert line.endswith("Try: fewer --workers, or --force to begin all the same")
 
 
 def test_one_run_and_forced_runs_are_not_measured_here() -> None:
-    """The process that makes the only run compares its memory; so this process need not load torch."""
+    """The process that makes the only run compares its memory; so this process need not load
+    torch.
+    """
     found = places(Options(device="cpu"), 0, runs(1, 0))
     assert (found.options.jobs, found.backend.check) == (4, "all")
     assert fitted(0, runs(1, 9), 4, force=True) == 4
@@ -87,6 +105,8 @@ def test_one_run_and_forced_runs_are_not_measured_here() -> None:
 
 def test_runs_that_differ_in_their_seed_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
-    monkeypatch.setattr(need, "need_of", lambda run, *_, **__: measured.append(run) or Need(SMALL, 0, "", ""))
+    monkeypatch.setattr(
+        need, "need_of", lambda run, *_, **__: measured.append(run) or Need(SMALL, 0, "", "")
+    )
     fitted(4e9, runs(3, 50))
     assert len(measured) == 2

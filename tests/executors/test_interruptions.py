@@ -1,4 +1,6 @@
-"""Ctrl-C, SIGTERM and the like that wait until nothing is half done, and that do not wait for ever."""
+"""Ctrl-C, SIGTERM and the like that wait until nothing is half done, and that do not wait for
+ever.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_a_signal_elsewhere_waits(number: signal.Signals) -> None:
 def in_another_process(body: str) -> subprocess.CompletedProcess[str]:
     """Run ``body`` where a signal may end the process."""
     start = "import os, signal, time\nfrom dynabro_cli.executors import interruptions\n"
-    return subprocess.run([sys.executable, "-c", start + body], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", start + body], capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.mark.thorough
@@ -69,7 +73,9 @@ def test_a_second_signal_ends_at_once(name: str, code: int) -> None:
         "    print('after the second', flush=True)\n"
     )
     assert (done.returncode, done.stdout) == (code, "after the first\n")
-    assert done.stderr == "dynabro: ended at once; the same command resumes from the last checkpoint\n"
+    assert (
+        done.stderr == "dynabro: ended at once; the same command resumes from the last checkpoint\n"
+    )
 
 
 def test_a_signal_that_comes_twice_at_a_time_is_one() -> None:
@@ -104,13 +110,16 @@ def test_what_ends_in_time_is_not_ended() -> None:
     assert (done.returncode, done.stdout) == (0, "alive\n")
 
 
-def test_sigterm_before_anything_is_in_progress_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_before_anything_is_in_progress_is_an_error_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(interruptions_, "arrived", [])
     before = signal.signal(signal.SIGTERM, handle_signal)
     try:
         with pytest.raises(PreemptedError):
             signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(PreemptedError), Interruptions():  # even where somebody has dropped the error
+        # even where somebody has dropped the error
+        with pytest.raises(PreemptedError), Interruptions():
             pass
         interruptions_.arrived.clear()
         with Interruptions() as interruptions:

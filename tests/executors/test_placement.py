@@ -30,7 +30,9 @@ RUNS = {
 Machine = Callable[..., None]
 
 
-def placed(names: str, options: dict[str, Any] | None = None, service: str | None = "mps") -> Placement:
+def placed(
+    names: str, options: dict[str, Any] | None = None, service: str | None = "mps"
+) -> Placement:
     return place([RUNS[name] for name in names.split()], Options(**options or {}), lambda: service)
 
 
@@ -40,7 +42,9 @@ def test_the_work_of_a_computation_is_parameters_times_samples() -> None:
 
 
 @pytest.mark.parametrize("asked", ["auto", "cuda", "cuda:0", "cpu"])
-def test_a_gpu_is_for_work_that_is_worth_it_and_for_runs_that_name_it(asked: str, gpu_machine: Machine) -> None:
+def test_a_gpu_is_for_work_that_is_worth_it_and_for_runs_that_name_it(
+    asked: str, gpu_machine: Machine
+) -> None:
     gpu_machine()
     on_gpu = {name for name, run in RUNS.items() if device_of(run, asked).type == "cuda"}
     large = {"mnist", "cifar10", "tf32", "unknown"}
@@ -64,14 +68,43 @@ def test_a_gpu_is_for_work_that_is_worth_it_and_for_runs_that_name_it(asked: str
         ("digits", {}, "mps", {"cpu": 16}, ["device: cpu (small model)"]),
         ("digits", {"device": "cuda"}, "mps", {"cuda:0": 12}, []),
         ("quadratic", {}, "mps", {"cpu": 16}, ["device: cpu (no model)"]),
-        ("quadratic", {"device": "cuda", "jobs_per_gpu": 4}, "mps", {"cpu": 16}, ["device: cpu (no model)"]),
-        ("quadratic mnist", {}, "mps", {"cuda:0": 12, "cpu": 4}, ["device: cpu for some runs (no model)"]),
-        ("digits cifar10", {}, "mps", {"cuda:0": 2, "cpu": 14}, ["device: cpu for some runs (small model)"]),
-        ("quadratic mnist", {"jobs": 3}, "mps", {"cuda:0": 3}, ["device: cpu for some runs (no model)"]),
+        (
+            "quadratic",
+            {"device": "cuda", "jobs_per_gpu": 4},
+            "mps",
+            {"cpu": 16},
+            ["device: cpu (no model)"],
+        ),
+        (
+            "quadratic mnist",
+            {},
+            "mps",
+            {"cuda:0": 12, "cpu": 4},
+            ["device: cpu for some runs (no model)"],
+        ),
+        (
+            "digits cifar10",
+            {},
+            "mps",
+            {"cuda:0": 2, "cpu": 14},
+            ["device: cpu for some runs (small model)"],
+        ),
+        (
+            "quadratic mnist",
+            {"jobs": 3},
+            "mps",
+            {"cuda:0": 3},
+            ["device: cpu for some runs (no model)"],
+        ),
     ],
 )
 def test_places(
-    runs: str, options: dict[str, Any], service: str | None, expected: dict[str, int], notes: list[str], gpu_machine: Machine
+    runs: str,
+    options: dict[str, Any],
+    service: str | None,
+    expected: dict[str, int],
+    notes: list[str],
+    gpu_machine: Machine,
 ) -> None:
     gpu_machine()
     found = placed(runs, options, service)
@@ -80,7 +113,14 @@ def test_places(
 
 @pytest.mark.parametrize(
     ("gpus", "cores", "gigabytes", "expected"),
-    [(1, 8, 140, 6), (1, 2, 140, 1), (1, 16, 8, 2), (1, 16, 1, 1), (2, 16, 140, 7), (2, 64, 140, 12)],
+    [
+        (1, 8, 140, 6),
+        (1, 2, 140, 1),
+        (1, 16, 8, 2),
+        (1, 16, 1, 1),
+        (2, 16, 140, 7),
+        (2, 64, 140, 12),
+    ],
 )
 def test_cores_and_memory_limit_the_runs_on_a_gpu(
     gpus: int, cores: int, gigabytes: float, expected: int, gpu_machine: Machine
@@ -123,10 +163,14 @@ def test_how_runs_share(gpu_machine: Machine) -> None:
     assert placed("quadratic").of(RUNS["quadratic"]) == Place("cpu", 64)
 
 
-def test_the_runs_of_a_sweep_are_looked_at_once(gpu_machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runs_of_a_sweep_are_looked_at_once(
+    gpu_machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gpu_machine()
     looked: list[Run] = []
-    monkeypatch.setattr("dynabro_cli.simulation.placing.fills_gpu", lambda run: looked.append(run) is None)
+    monkeypatch.setattr(
+        "dynabro_cli.simulation.placing.fills_gpu", lambda run: looked.append(run) is None
+    )
     found = place([RUNS["mnist"].with_seed(seed) for seed in range(30)], Options(), lambda: None)
     assert found.sharing(RUNS["mnist"].with_seed(99)).gpu
     assert len(looked) == 1

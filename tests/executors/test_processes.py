@@ -18,7 +18,13 @@ import torch
 from sqlalchemy import Engine
 from sqlalchemy import event as happenings
 
-from dynabro_cli.errors import InterruptedRunError, PreemptedError, RunError, SpecError, StorageError
+from dynabro_cli.errors import (
+    InterruptedRunError,
+    PreemptedError,
+    RunError,
+    SpecError,
+    StorageError,
+)
 from dynabro_cli.events import Evaluated, Event
 from dynabro_cli.executors import ledger, placement, sweep
 from dynabro_cli.executors._api import Options, Outcome
@@ -81,17 +87,23 @@ def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Faults:
 
 @pytest.fixture(autouse=True)
 def others() -> Iterator[set[int]]:
-    """Processes that other tests have left, such as the service of an exporter; no test here leaves any."""
+    """Processes that other tests have left, such as the service of an exporter; no test here leaves
+    any.
+    """
     before = set(children())
     yield before
     assert set(children()) <= before
 
 
-def make_up(engine: Engine, runs: int | list[Run], log: Any = None, worker: str = "serve", **options: Any) -> list[Outcome]:
+def make_up(
+    engine: Engine, runs: int | list[Run], log: Any = None, worker: str = "serve", **options: Any
+) -> list[Outcome]:
     """Make runs, whose seeds count from 0, in processes of ``faulty``."""
     listed = [quadratic(seed) for seed in range(runs)] if isinstance(runs, int) else runs
     chosen = Options(**{"jobs": 1, "device": "cpu"} | options)
-    return execute_all(listed, engine, chosen, log or Log(), worker=f"tests.executors.faulty:{worker}")
+    return execute_all(
+        listed, engine, chosen, log or Log(), worker=f"tests.executors.faulty:{worker}"
+    )
 
 
 def statuses(outcomes: list[Outcome]) -> list[str]:
@@ -107,7 +119,11 @@ def content(path: Path, seeds: str = "0, 1, 2, 3") -> list[list[tuple[Any, ...]]
     columns = [row[1] for row in read(path, "PRAGMA table_info(runs)") if row[1] not in TIMES]
     where = f"WHERE seed IN ({seeds}) ORDER BY run_key"
     return [read(path, f"SELECT {', '.join(columns)} FROM runs {where}")] + [
-        read(path, f"SELECT run_key, {table}.* FROM {table} JOIN runs ON runs.id = run_id {where}, {table}.round")
+        read(
+            path,
+            f"SELECT run_key, {table}.* FROM {table} JOIN runs ON runs.id = run_id {where}, "
+            f"{table}.round",
+        )
         for table in ("rounds", "evaluations")
     ]
 
@@ -120,27 +136,58 @@ def without_ids(tables: list[list[tuple[Any, ...]]]) -> list[list[tuple[Any, ...
 # --- the numbers
 
 
-def test_rows_are_those_of_runs_made_one_by_one_and_of_fresh_processes(engine: Engine, path: Path, tmp_path: Path) -> None:
-    digits = {"task": "digits", "model": "cnn-digits", "budget": 10, "eval_every": 5, "batch_size": 4}
+def test_rows_are_those_of_runs_made_one_by_one_and_of_fresh_processes(
+    engine: Engine, path: Path, tmp_path: Path
+) -> None:
+    digits = {
+        "task": "digits",
+        "model": "cnn-digits",
+        "budget": 10,
+        "eval_every": 5,
+        "batch_size": 4,
+    }
     runs = [
         resolve(RunSpec(**digits, method="dynabro", precision="bf16", seed=0)),
-        resolve(RunSpec(**digits | {"model": "mlp:hidden=9"}, method="momentum", aggregator="gm", attack="alie", seed=1)),
+        resolve(
+            RunSpec(
+                **digits | {"model": "mlp:hidden=9"},
+                method="momentum",
+                aggregator="gm",
+                attack="alie",
+                seed=1,
+            )
+        ),
         quadratic(2, method="momentum"),
         resolve(RunSpec(**digits, method="dynabro", attack="ipm", seed=3)),
     ]
     log = Log()
-    outcomes = execute_all(runs, engine, Options(jobs=1, device="cpu", threads=1, sweep="name"), log)
+    outcomes = execute_all(
+        runs, engine, Options(jobs=1, device="cpu", threads=1, sweep="name"), log
+    )
     assert outcomes == [Outcome(run, "finished", None) for run in runs]
     told = log.of(2)
-    assert (told[:3], told[-3:]) == (["started", "Started", "Evaluated"], ["Evaluated", "Finished", "finished"])
+    assert (told[:3], told[-3:]) == (
+        ["started", "Started", "Evaluated"],
+        ["Evaluated", "Finished", "finished"],
+    )
 
     alone = tmp_path / "alone.db"  # the run that came after three others, now in a new process
-    execute_all(runs[3:], open_for_writing(str(alone)), Options(jobs=1, device="cpu", threads=1, sweep="name"), Log())
+    execute_all(
+        runs[3:],
+        open_for_writing(str(alone)),
+        Options(jobs=1, device="cpu", threads=1, sweep="name"),
+        Log(),
+    )
     assert without_ids(content(alone)) == without_ids(content(path, "3"))
 
     here, threads = tmp_path / "here.db", torch.get_num_threads()
     try:
-        execute_all(runs, open_for_writing(str(here)), Options(jobs=0, device="cpu", threads=1, sweep="name"), Log())
+        execute_all(
+            runs,
+            open_for_writing(str(here)),
+            Options(jobs=0, device="cpu", threads=1, sweep="name"),
+            Log(),
+        )
     finally:
         torch.set_num_threads(threads)
     assert without_ids(content(here)) == without_ids(content(path))
@@ -150,7 +197,9 @@ def test_rows_are_those_of_runs_made_one_by_one_and_of_fresh_processes(engine: E
 # --- failures
 
 
-def test_what_goes_wrong_in_a_run_is_its_own_failure(engine: Engine, path: Path, faults: Faults) -> None:
+def test_what_goes_wrong_in_a_run_is_its_own_failure(
+    engine: Engine, path: Path, faults: Faults
+) -> None:
     plans = {
         1: "middle raise",
         2: "start raise",
@@ -207,13 +256,23 @@ def test_only_crashes_are_tried_again(engine: Engine, path: Path, faults: Faults
     assert stored(path) == [(0, "finished", 20), (1, "failed", 10), (2, "failed", 10)]
 
 
-def test_a_run_that_takes_too_long_fails_and_is_not_tried_again(engine: Engine, path: Path, faults: Faults) -> None:
+def test_a_run_that_takes_too_long_fails_and_is_not_tried_again(
+    engine: Engine, path: Path, faults: Faults
+) -> None:
     faults.plan(0, "middle hang")
     faults.plan(2, "start hang")
     outcomes = make_up(engine, 4, timeout=1.5, max_retries=3)
     late = ("failed", "timeout: it took longer than 1.5 s")
-    assert [(outcome.status, outcome.message) for outcome in outcomes] == [late, ("finished", None)] * 2
-    assert stored(path) == [(0, "failed", 10), (1, "finished", 20), (2, "failed", 0), (3, "finished", 20)]
+    assert [(outcome.status, outcome.message) for outcome in outcomes] == [
+        late,
+        ("finished", None),
+    ] * 2
+    assert stored(path) == [
+        (0, "failed", 10),
+        (1, "finished", 20),
+        (2, "failed", 0),
+        (3, "finished", 20),
+    ]
     assert sorted(faults.notes("begun")) == ["0", "1", "2", "3"]
 
 
@@ -241,29 +300,39 @@ def test_fail_fast(engine: Engine, path: Path, faults: Faults) -> None:
 
 @pytest.mark.parametrize("worker", ["die_at_once", "die_when_ready", "die_when_asked"])
 def test_processes_that_cannot_begin_are_an_error(worker: str, engine: Engine, path: Path) -> None:
-    with pytest.raises(RunError, match=r"3 starts of a process in a row .* the last process exited with code 3"):
+    with pytest.raises(
+        RunError, match=r"3 starts of a process in a row .* the last process exited with code 3"
+    ):
         make_up(engine, 5, worker=worker, jobs=2)
     assert stored(path) == []
 
 
-def test_a_process_that_closes_its_pipe_and_lives_on(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_closes_its_pipe_and_lives_on(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pool, "GRACE", 0.01)
     with pytest.raises(RunError, match="the last process was killed by SIGKILL"):
         make_up(engine, 1, worker="fall_silent")
 
 
-def test_a_process_that_dies_in_the_middle_of_a_message(engine: Engine, path: Path, faults: Faults) -> None:
+def test_a_process_that_dies_in_the_middle_of_a_message(
+    engine: Engine, path: Path, faults: Faults
+) -> None:
     (outcome,) = make_up(engine, 1, worker="die_while_sending")
     assert (outcome.status, outcome.message) == ("failed", "its process exited with code 1")
     assert stored(path) == [(0, "failed", 20)]
 
 
-def test_a_process_that_dies_between_runs_is_replaced_in_silence(engine: Engine, path: Path, faults: Faults) -> None:
+def test_a_process_that_dies_between_runs_is_replaced_in_silence(
+    engine: Engine, path: Path, faults: Faults
+) -> None:
     assert statuses(make_up(engine, 4, worker="serve_once")) == ["finished"] * 4
     assert len(set(faults.notes("process"))) == len(faults.notes("begun")) == 4
 
 
-def test_processes_that_die_between_runs_at_the_same_time_are_no_false_starts(engine: Engine, faults: Faults) -> None:
+def test_processes_that_die_between_runs_at_the_same_time_are_no_false_starts(
+    engine: Engine, faults: Faults
+) -> None:
     assert statuses(make_up(engine, 8, worker="serve_once", jobs=4)) == ["finished"] * 8
 
 
@@ -280,7 +349,9 @@ def test_an_exception_on_a_gpu_costs_the_process(engine: Engine, faults: Faults)
 def test_runs_on_a_gpu_have_a_service_of_their_own_until_the_end(
     end: str, engine: Engine, faults: Faults, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run 0 dies with the service; the others use it until the end. Quadratics stand for other models here."""
+    """Run 0 dies with the service; the others use it until the end. Quadratics stand for other
+    models here.
+    """
     monkeypatch.setattr(placement, "devices_of", lambda _: ["cuda:0"])
     monkeypatch.setattr(placement, "gpu_memory", lambda _: 24e9)
     monkeypatch.setattr(placement, "cores", lambda: 4)
@@ -324,7 +395,8 @@ def test_what_is_stored_is_not_made_again(engine: Engine, path: Path, faults: Fa
     faults.clear()
 
     log = Log()
-    first, second = make_up(engine, 2, log, worker="die_at_once")  # no process is needed to see that
+    # no process is needed to see that
+    first, second = make_up(engine, 2, log, worker="die_at_once")
     assert (first.status, second.status) == ("stored", "failed")
     assert "ValueError: bang" in (second.message or "")
     assert log.lines == [(0, "stored"), (1, "failed")]
@@ -334,7 +406,9 @@ def test_what_is_stored_is_not_made_again(engine: Engine, path: Path, faults: Fa
     assert statuses(make_up(engine, 3, retry_failed=True)) == ["stored"] * 3
 
 
-def test_what_another_has_or_is_faster_with_is_waited_for(engine: Engine, path: Path, faults: Faults) -> None:
+def test_what_another_has_or_is_faster_with_is_waited_for(
+    engine: Engine, path: Path, faults: Faults
+) -> None:
     rivals = [Recorder(engine) for _ in range(3)]
 
     class Rival(Log):
@@ -351,7 +425,12 @@ def test_what_another_has_or_is_faster_with_is_waited_for(engine: Engine, path: 
         def waiting(self, runs: int) -> None:
             super().waiting(runs)
             if runs == 2:
-                assert stored(path) == [(0, "running", 0), (1, "running", 0), (2, "finished", 3), (3, "finished", 20)]
+                assert stored(path) == [
+                    (0, "running", 0),
+                    (1, "running", 0),
+                    (2, "finished", 3),
+                    (3, "finished", 20),
+                ]
                 for event in whole_run(3, seed=0)[1:]:
                     rivals[0].record(event)
             elif runs == 1:  # the other one is gone
@@ -361,12 +440,19 @@ def test_what_another_has_or_is_faster_with_is_waited_for(engine: Engine, path: 
     log = Rival()
     assert statuses(make_up(engine, 4, log)) == ["stored", "finished", "stored", "finished"]
     assert log.waited[:1] == [2]
-    assert stored(path) == [(0, "finished", 3), (1, "finished", 20), (2, "finished", 3), (3, "finished", 20)]
+    assert stored(path) == [
+        (0, "finished", 3),
+        (1, "finished", 20),
+        (2, "finished", 3),
+        (3, "finished", 20),
+    ]
     assert faults.notes("claimed") == ["3", "1"]  # nothing is made that is another's
 
 
 @pytest.mark.usefixtures("faults")
-def test_what_another_has_is_not_looked_at_while_all_are_busy(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_has_is_not_looked_at_while_all_are_busy(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else the wait for messages would be none, again and again, from the first second on."""
     rival = Recorder(engine)
 
@@ -389,7 +475,9 @@ def test_what_another_has_is_not_looked_at_while_all_are_busy(engine: Engine, mo
     assert {patience for busy, patience in seen if busy} == {None}
 
 
-def test_a_failure_does_not_take_what_is_anothers(engine: Engine, path: Path, faults: Faults) -> None:
+def test_a_failure_does_not_take_what_is_anothers(
+    engine: Engine, path: Path, faults: Faults
+) -> None:
     rival = Recorder(engine)
 
     class Rival(Log):
@@ -415,7 +503,13 @@ def program(path: Path, faults: Faults) -> Iterator[Callable[..., subprocess.Pop
     programs = []
 
     def call(jobs: int, seeds: int, **environment: str) -> subprocess.Popen[str]:
-        command = [sys.executable, str(ROOT / "tests/executors/program.py"), str(path), str(jobs), str(seeds)]
+        command = [
+            sys.executable,
+            str(ROOT / "tests/executors/program.py"),
+            str(path),
+            str(jobs),
+            str(seeds),
+        ]
         process = subprocess.Popen(
             command,
             env=os.environ | {"PYTHONPATH": f"{FIRST}:{ROOT}", "PRETEND": "Linux"} | environment,
@@ -434,7 +528,9 @@ def program(path: Path, faults: Faults) -> Iterator[Callable[..., subprocess.Pop
         process.communicate()
 
 
-def test_two_at_once_make_each_run_once(program: Callable[..., subprocess.Popen[str]], path: Path, faults: Faults) -> None:
+def test_two_at_once_make_each_run_once(
+    program: Callable[..., subprocess.Popen[str]], path: Path, faults: Faults
+) -> None:
     both = [program(1, 15), program(1, 15)]
     answers = [process.communicate(timeout=120) for process in both]
     assert [process.returncode for process in both] == [0, 0], answers
@@ -447,7 +543,9 @@ def test_two_at_once_make_each_run_once(program: Callable[..., subprocess.Popen[
 
 
 @pytest.mark.parametrize("early", ["", "1"])
-def test_ctrl_c(early: str, program: Callable[..., subprocess.Popen[str]], path: Path, faults: Faults) -> None:
+def test_ctrl_c(
+    early: str, program: Callable[..., subprocess.Popen[str]], path: Path, faults: Faults
+) -> None:
     faults.plan(0, "middle hang")
     faults.plan(1, "middle hang")
     process = program(2, 3, EARLY=early)
@@ -472,7 +570,11 @@ def python_handles_ctrl_c() -> Iterator[None]:
 @pytest.mark.usefixtures("python_handles_ctrl_c")
 @pytest.mark.parametrize(
     ("when", "runs"),
-    [("stored", [(1, "finished"), (2, "finished")]), ("Started", [(1, "interrupted")]), ("finished", [(1, "finished")])],
+    [
+        ("stored", [(1, "finished"), (2, "finished")]),
+        ("Started", [(1, "interrupted")]),
+        ("finished", [(1, "finished")]),
+    ],
 )
 def test_ctrl_c_waits_until_nothing_is_half_done(
     when: str, runs: list[Any], engine: Engine, path: Path, faults: Faults
@@ -494,7 +596,9 @@ def test_ctrl_c_waits_until_nothing_is_half_done(
     if when == "Started":
         faults.plan(1, "middle hang")
     log = CtrlC()
-    with pytest.raises(InterruptedRunError, match=f"stored as interrupted: {int(when == 'Started')};"):
+    with pytest.raises(
+        InterruptedRunError, match=f"stored as interrupted: {int(when == 'Started')};"
+    ):
         make_up(engine, 3, log)
     assert [what for _, what in log.lines].count(when) == 1
     assert read(path, "SELECT seed, status FROM runs ORDER BY seed") == [(0, "finished"), *runs]
@@ -502,7 +606,11 @@ def test_ctrl_c_waits_until_nothing_is_half_done(
 
 @pytest.mark.parametrize("system", ["Linux", "Darwin"])
 def test_no_process_outlives_a_killed_parent(
-    system: str, program: Callable[..., subprocess.Popen[str]], engine: Engine, path: Path, faults: Faults
+    system: str,
+    program: Callable[..., subprocess.Popen[str]],
+    engine: Engine,
+    path: Path,
+    faults: Faults,
 ) -> None:
     faults.plan(0, "middle hang")
     faults.plan(1, "middle hang")
@@ -523,16 +631,24 @@ def test_no_process_outlives_a_killed_parent(
 # --- errors that end everything
 
 
-def test_a_full_disk_ends_everything_and_what_was_stored_is_intact(engine: Engine, path: Path, faults: Faults) -> None:
+def test_a_full_disk_ends_everything_and_what_was_stored_is_intact(
+    engine: Engine, path: Path, faults: Faults
+) -> None:
     faults.plan(2, "middle hang")
     assert statuses(make_up(engine, 1)) == ["finished"]
 
     @happenings.listens_for(engine, "connect")
     def limit(connection: sqlite3.Connection, _record: object) -> None:
-        connection.execute(f"PRAGMA max_page_count = {connection.execute('PRAGMA page_count').fetchone()[0]}")
+        connection.execute(
+            f"PRAGMA max_page_count = {connection.execute('PRAGMA page_count').fetchone()[0]}"
+        )
 
     with pytest.raises(StorageError, match="make room"):
-        make_up(engine, [quadratic(seed, method=f"momentum:beta=0.{'9' * 9}") for seed in range(40)], jobs=2)
+        make_up(
+            engine,
+            [quadratic(seed, method=f"momentum:beta=0.{'9' * 9}") for seed in range(40)],
+            jobs=2,
+        )
     happenings.remove(engine, "connect", limit)
     assert read(path, "PRAGMA integrity_check") == [("ok",)]
     assert stored(path)[0] == (0, "finished", 20)
@@ -578,7 +694,9 @@ def test_a_listener_that_fails_ends_everything(engine: Engine, path: Path, fault
         ({"device": "gpu"}, "device=gpu is not here"),
     ],
 )
-def test_options_are_checked_before_anything_begins(options: dict[str, Any], problem: str, engine: Engine) -> None:
+def test_options_are_checked_before_anything_begins(
+    options: dict[str, Any], problem: str, engine: Engine
+) -> None:
     with pytest.raises(SpecError, match=problem):
         make_up(engine, 1, worker="die_at_once", **options)
 
@@ -590,7 +708,12 @@ def test_a_precision_that_the_device_has_not_is_told_before_anything_begins(engi
 
 @pytest.mark.parametrize(
     ("options", "processes_", "threads"),
-    [({"jobs": None}, 3, 1), ({"jobs": 2}, 2, 3), ({"jobs": 9}, 4, 1), ({"jobs": 1, "threads": 5}, 1, 5)],
+    [
+        ({"jobs": None}, 3, 1),
+        ({"jobs": 2}, 2, 3),
+        ({"jobs": 9}, 4, 1),
+        ({"jobs": 1, "threads": 5}, 1, 5),
+    ],
 )
 def test_processes_share_the_cores(
     options: dict[str, Any],
@@ -604,7 +727,9 @@ def test_processes_share_the_cores(
     seen: list[tuple[int, Options]] = []
 
     class Scheduler:
-        def __init__(self, runs: object, recorders: list[Recorder], decided: Options, *_: object) -> None:
+        def __init__(
+            self, runs: object, recorders: list[Recorder], decided: Options, *_: object
+        ) -> None:
             seen.append((len(recorders), decided))
 
         def run(self) -> list[Outcome]:

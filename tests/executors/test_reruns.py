@@ -1,4 +1,6 @@
-"""``dynabro sweep --rerun`` and ``--rerun-changed``: which results are made again, also by a command that was killed."""
+"""``dynabro sweep --rerun`` and ``--rerun-changed``: which results are made again, also by a
+command that was killed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ pytestmark = pytest.mark.thorough
 ROOT = Path(__file__).parents[2]
 SEEDS = range(4)
 OTHER = json.dumps({"aggregators/cwmed": "0" * digests.DIGITS, "engine": "0" * digests.DIGITS})
-ENGINE = json.dumps({"aggregators/cwmed": digests.at_hand("aggregators/cwmed"), "engine": "0" * digests.DIGITS})
+ENGINE = json.dumps(
+    {"aggregators/cwmed": digests.at_hand("aggregators/cwmed"), "engine": "0" * digests.DIGITS}
+)
 KILLED = """
 import sys
 from tests.executors.test_reruns import sweep
@@ -32,11 +36,15 @@ sweep(sys.argv[1], rerun=sys.argv[2])
 """
 
 
-def sweep(path: Path | str, worker: str = "tests.executors.faulty:serve", **options: Any) -> list[str]:
+def sweep(
+    path: Path | str, worker: str = "tests.executors.faulty:serve", **options: Any
+) -> list[str]:
     """Make the runs, one after another; return what became of each."""
     engine: Engine = open_for_writing(str(path))
     runs: list[Run] = [quadratic(seed) for seed in SEEDS]
-    outcomes = execute_all(runs, engine, Options(jobs=1, sweep="s", **options), Log(), worker=worker)
+    outcomes = execute_all(
+        runs, engine, Options(jobs=1, sweep="s", **options), Log(), worker=worker
+    )
     engine.dispose()
     return [outcome.status for outcome in outcomes]
 
@@ -87,30 +95,49 @@ def test_all_are_made_again_and_take_the_place_of_what_was(path: Path, notes: Pa
 
 
 @pytest.mark.parametrize(
-    "place", ["after-commit:2", *(pytest.param(other, marks=pytest.mark.slow) for other in ("before-finish:3", "claim:3"))]
+    "place",
+    [
+        "after-commit:2",
+        *(pytest.param(other, marks=pytest.mark.slow) for other in ("before-finish:3", "claim:3")),
+    ],
 )
 def test_a_rerun_that_is_killed_is_gone_on_with(place: str, path: Path, notes: Path) -> None:
     environment = os.environ | {"DYNABRO_FAILPOINT": f"{place}=KILL"}
     command = [sys.executable, "-c", KILLED, str(path), "all"]
     killed = subprocess.run(command, env=environment, cwd=ROOT, check=False, capture_output=True)
     assert killed.returncode == -9
-    done = [seed for seed, number in read(path, "SELECT seed, id FROM runs WHERE status = 'finished'") if number > 4]
+    done = [
+        seed
+        for seed, number in read(path, "SELECT seed, id FROM runs WHERE status = 'finished'")
+        if number > 4
+    ]
     assert 0 < len(done) < 4
-    assert read(path, "SELECT COUNT(*) FROM runs WHERE status = 'finished'") == [(4,)]  # results stay till then
+    # results stay till then
+    assert read(path, "SELECT COUNT(*) FROM runs WHERE status = 'finished'") == [(4,)]
     assert pending(path) == 4
     begun(notes)
 
     assert sweep(path, rerun="all") == ["stored" if seed in done else "finished" for seed in SEEDS]
     assert begun(notes) == [seed for seed in SEEDS if seed not in done]
-    assert read(path, "SELECT MIN(id) > 4, COUNT(*), COUNT(DISTINCT seed), MIN(status) FROM runs") == [(1, 4, 4, "finished")]
+    assert read(
+        path, "SELECT MIN(id) > 4, COUNT(*), COUNT(DISTINCT seed), MIN(status) FROM runs"
+    ) == [(1, 4, 4, "finished")]
     assert pending(path) is None
 
 
 def test_a_rerun_that_stops_at_a_failure_is_gone_on_with(path: Path, notes: Path) -> None:
     (notes.parent / "1").write_text("middle raise")
-    assert sweep(path, rerun="all", fail_fast=True) == ["finished", "failed", "interrupted", "interrupted"]
+    assert sweep(path, rerun="all", fail_fast=True) == [
+        "finished",
+        "failed",
+        "interrupted",
+        "interrupted",
+    ]
     assert pending(path) == 4
-    assert read(path, "SELECT status FROM runs WHERE seed = 1 ORDER BY id") == [("finished",), ("failed",)]
+    assert read(path, "SELECT status FROM runs WHERE seed = 1 ORDER BY id") == [
+        ("finished",),
+        ("failed",),
+    ]
     begun(notes)
     assert sweep(path, rerun="all") == ["stored", "failed", "finished", "finished"]
     assert begun(notes) == [2, 3]  # what has failed again is tried again when that is asked for
@@ -120,9 +147,19 @@ def test_a_rerun_that_stops_at_a_failure_is_gone_on_with(path: Path, notes: Path
 
 def test_what_fails_in_a_rerun_is_retried_if_that_is_asked_for(path: Path, notes: Path) -> None:
     (notes.parent / "1").write_text("start raise")
-    assert sweep(path, rerun="all", fail_fast=True) == ["finished", "failed", "interrupted", "interrupted"]
+    assert sweep(path, rerun="all", fail_fast=True) == [
+        "finished",
+        "failed",
+        "interrupted",
+        "interrupted",
+    ]
     (notes.parent / "1").unlink()
-    assert sweep(path, rerun="all", retry_failed=True) == ["stored", "finished", "finished", "finished"]
+    assert sweep(path, rerun="all", retry_failed=True) == [
+        "stored",
+        "finished",
+        "finished",
+        "finished",
+    ]
     assert read(path, "SELECT DISTINCT status FROM runs") == [("finished",)]
     assert read(path, "SELECT COUNT(*) FROM runs") == [(4,)]
 
@@ -137,9 +174,12 @@ def test_another_sweep_between_ends_a_rerun(path: Path, notes: Path) -> None:
     assert begun(notes) == [0, 1, 2, 3]
 
 
-def test_what_another_process_has_made_again_meanwhile_is_not_made_again(path: Path, notes: Path) -> None:
+def test_what_another_process_has_made_again_meanwhile_is_not_made_again(
+    path: Path, notes: Path
+) -> None:
     assert sweep(path, rerun="all") == ["finished"] * 4
-    change(path, "UPDATE sweeps SET rerun_after = 4, status = 'running' WHERE id = 2")  # the other one's, at work
+    # the other one's, at work
+    change(path, "UPDATE sweeps SET rerun_after = 4, status = 'running' WHERE id = 2")
     begun(notes)
     assert sweep(path, rerun="all") == ["stored"] * 4
     assert begun(notes) == []

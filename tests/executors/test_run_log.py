@@ -1,4 +1,6 @@
-"""The log of a run: what it says, that all that is printed gets into it, and that a run goes on where it cannot be written."""
+"""The log of a run: what it says, that all that is printed gets into it, and that a run goes on
+where it cannot be written.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def sweep(folder: Path, *runs: Run, **options: object) -> tuple[list[str], list[
     outcomes = execute_all(runs, engine, how, Log(), worker=TALKATIVE)
     files = SideFiles.of(engine.url)
     logs = [files.log(run.key) for run in runs]
-    return [outcome.status for outcome in outcomes], [log.read_text(errors="replace") if log.is_file() else "" for log in logs]
+    return [outcome.status for outcome in outcomes], [
+        log.read_text(errors="replace") if log.is_file() else "" for log in logs
+    ]
 
 
 # --- what it says
@@ -74,13 +78,21 @@ def test_a_run_from_start_to_end(path: Path) -> None:
     start, where, settings, programs, first, checkpoint, second, end = told(path)
     assert start == "started: digits, momentum:beta=0.99, cwtm, sf, periodic:K=20, seed 3"
     assert where == f"run {KEY} on cuda:0 H200 of here, stored by process {os.getpid()}, threads 3"
-    assert settings.startswith("model logistic, attack_entry gradient, clock round, workers 17, byzantine 8, budget 50, ")
-    assert settings.endswith("precision fp32, participation 1.0, data iid, validation 0.0, dimension 650")
+    assert settings.startswith(
+        "model logistic, attack_entry gradient, clock round, workers 17, byzantine 8, budget 50, "
+    )
+    assert settings.endswith(
+        "precision fp32, participation 1.0, data iid, validation 0.0, dimension 650"
+    )
     assert programs == 'dynabro 1.2; torch 2.11; gradients {"a": 1}'
     assert first == "round 0, budget 0: accuracy 0.5, loss 0.5, train loss 0.5"
     assert checkpoint == "checkpoint after round 10, 2,000 bytes"
     assert second == "round 10, budget 10: gap 0.125"
-    assert re.fullmatch(r"finished: accuracy 0.875, loss 0.125; 10 rounds, 10 gradient computations per worker; \d+\.\d s", end)
+    assert re.fullmatch(
+        r"finished: accuracy 0.875, loss 0.125; 10 rounds, 10 gradient computations per "
+        r"worker; \d+\.\d s",
+        end,
+    )
 
 
 def test_a_run_that_goes_on(path: Path) -> None:
@@ -138,7 +150,9 @@ def test_a_run_in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert lines[-1] == "    ValueError: bang"
 
 
-def test_an_interrupted_run_in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_in_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stopped(*_: object, **__: object) -> object:
         yield started(quadratic(1).key)
         raise KeyboardInterrupt
@@ -154,7 +168,9 @@ def test_an_interrupted_run_in_this_process(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.thorough
-def test_what_a_worker_prints_is_in_its_runs_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_a_worker_prints_is_in_its_runs_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     statuses, (log, other) = sweep(tmp_path, quadratic(0), quadratic(2))
     assert statuses == ["finished"] * 2
     lines = log.splitlines()
@@ -190,7 +206,9 @@ def full(_: Path) -> int:
 
 
 @pytest.mark.parametrize("what", ["a folder", "no folder", "a full disk", "a pipe"])
-def test_a_log_that_cannot_be_written_is_no_error(path: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_written_is_no_error(
+    path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if what == "a folder":
         path.mkdir()
     elif what == "no folder":
@@ -205,13 +223,17 @@ def test_a_log_that_cannot_be_written_is_no_error(path: Path, what: str, monkeyp
     RunLog(None).event(started())
 
 
-def test_what_is_printed_on_a_full_disk_is_lost(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_printed_on_a_full_disk_is_lost(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(worker, "open_log", full)
     with worker.printing_to(path):
         print("from Python", flush=True)
 
 
-@pytest.mark.parametrize("make", [lambda log, path: log.symlink_to(path), lambda log, path: os.link(path, log)])
+@pytest.mark.parametrize(
+    "make", [lambda log, path: log.symlink_to(path), lambda log, path: os.link(path, log)]
+)
 def test_a_log_that_is_a_link_to_a_database(make: Callable[[Path, Path], None], path: Path) -> None:
     database = path.with_name("other.db")
     change(database, "CREATE TABLE kept (x)")
@@ -232,13 +254,17 @@ def test_a_log_that_is_a_link_to_another_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["a folder", pytest.param("a link", marks=pytest.mark.thorough)])
-def test_a_worker_prints_to_a_log_that_cannot_be_written(tmp_path: Path, what: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_worker_prints_to_a_log_that_cannot_be_written(
+    tmp_path: Path, what: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     for run in (quadratic(0), quadratic(2)):
         log = SideFiles.of(str(tmp_path / "results.db")).open_log(run.key)
         log.mkdir() if what == "a folder" else log.symlink_to("elsewhere")
     statuses, _ = sweep(tmp_path, quadratic(0), quadratic(2))
     assert statuses == ["finished"] * 2
-    assert read(tmp_path / "results.db", "SELECT status, error FROM runs") == [("finished", None)] * 2
+    assert (
+        read(tmp_path / "results.db", "SELECT status, error FROM runs") == [("finished", None)] * 2
+    )
     assert "from" not in "".join(capfd.readouterr())
 
 
@@ -262,15 +288,24 @@ def test_a_log_that_cannot_be_written_any_more_is_told_once(tmp_path: Path) -> N
     for log in logs:
         log.write("ended")
     (line,) = told
-    assert line.startswith(f"{tmp_path}/state/logs cannot be written (Is a directory); runs continue without logs; ")
+    assert line.startswith(
+        f"{tmp_path}/state/logs cannot be written (Is a directory); runs continue without logs; "
+    )
 
 
 @pytest.mark.thorough
 def test_printing_goes_where_it_went_before(path: Path) -> None:
     program = [sys.executable, "-m", "tests.executors.talkative"]
-    answer = subprocess.run([*program, str(path), "0"], capture_output=True, text=True, cwd=Path(__file__).parents[2])
-    assert (answer.stdout, answer.stderr) == ("Ready Begun Started RoundsDone Evaluated Finished\n", "after\n")
-    crash = subprocess.run([*program, str(path), "1"], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    answer = subprocess.run(
+        [*program, str(path), "0"], capture_output=True, text=True, cwd=Path(__file__).parents[2]
+    )
+    assert (answer.stdout, answer.stderr) == (
+        "Ready Begun Started RoundsDone Evaluated Finished\n",
+        "after\n",
+    )
+    crash = subprocess.run(
+        [*program, str(path), "1"], capture_output=True, text=True, cwd=Path(__file__).parents[2]
+    )
     assert (crash.returncode, crash.stdout, crash.stderr) == (-11, "", "")
     assert "Segmentation fault" in path.read_text(errors="replace")
 

@@ -1,4 +1,6 @@
-"""The scheduler on a back end without processes: what is sent where, and what becomes of it, step by step."""
+"""The scheduler on a back end without processes: what is sent where, and what becomes of it, step
+by step.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,16 @@ from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.repetition import stand
 from dynabro_cli.store.side_files import SideFiles
 from tests.executors.made_runs import Log, quadratic
-from tests.store.made import change, checkpointed, evaluated, finished, read, rounds, started, totals
+from tests.store.made import (
+    change,
+    checkpointed,
+    evaluated,
+    finished,
+    read,
+    rounds,
+    started,
+    totals,
+)
 
 Message = backend.Message | Ended
 ROUNDS = 20
@@ -41,13 +52,21 @@ def engine(tmp_path: Path) -> Engine:
 def start_of(request: Request) -> events.Started:
     """The first event, from the checkpoint if there is one."""
     record = started(request.key, **request.spec).record
-    return events.Started(request.key, record, None if request.resume is None else totals(ROUNDS // 2))
+    return events.Started(
+        request.key, record, None if request.resume is None else totals(ROUNDS // 2)
+    )
 
 
 def whole(request: Request) -> list[Message]:
     """The messages of a run in which nothing goes wrong."""
     first = 0 if request.resume is None else ROUNDS // 2
-    return [Begun(), start_of(request), rounds(first, ROUNDS - 1), evaluated(ROUNDS), finished(ROUNDS)]
+    return [
+        Begun(),
+        start_of(request),
+        rounds(first, ROUNDS - 1),
+        evaluated(ROUNDS),
+        finished(ROUNDS),
+    ]
 
 
 def half(request: Request) -> list[Message]:
@@ -56,10 +75,12 @@ def half(request: Request) -> list[Message]:
 
 @dataclass
 class Scripted:
-    """A back end whose places send what a script says, one message each time that the scheduler waits.
+    """A back end whose places send what a script says, one message each time that the scheduler
+    waits.
 
     Attributes:
-        script: The messages that answer a request, by seed; each request takes the next answer, and the last one stays.
+        script: The messages that answer a request, by seed; each request takes the next answer, and
+            the last one stays.
         asked: What the scheduler has asked for, in order.
         patience: The time limits of the waits.
     """
@@ -142,7 +163,9 @@ class Scripted:
         return [(asked[1], asked[2]) for asked in self.asked if asked[0] == "send"]
 
 
-def make(engine: Engine, runs: int, places: Scripted, log: Any = None, files: Any = None, **options: Any) -> list[Outcome]:
+def make(
+    engine: Engine, runs: int, places: Scripted, log: Any = None, files: Any = None, **options: Any
+) -> list[Outcome]:
     chosen = Options(**{"device": "cpu", "threads": 1, "jobs": places.places} | options)
     return make_all(
         [quadratic(seed) for seed in range(runs)],
@@ -159,7 +182,9 @@ def statuses(outcomes: list[Outcome]) -> list[str]:
 
 
 def stored(engine: Engine) -> list[tuple[Any, ...]]:
-    return read(Path(str(engine.url.database)), "SELECT seed, status, rounds FROM runs ORDER BY seed")
+    return read(
+        Path(str(engine.url.database)), "SELECT seed, status, rounds FROM runs ORDER BY seed"
+    )
 
 
 def test_runs_are_made_in_order_and_no_more_at_a_time_than_fit(engine: Engine) -> None:
@@ -173,25 +198,35 @@ def test_runs_are_made_in_order_and_no_more_at_a_time_than_fit(engine: Engine) -
     assert {request.check for request in places.requests} == {"all"}
 
 
-def test_no_log_lies_beside_the_database_while_the_scheduler_waits(engine: Engine, tmp_path: Path) -> None:
-    """A database that is moved into the place of this one would be read with the log that it finds there."""
+def test_no_log_lies_beside_the_database_while_the_scheduler_waits(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """A database that is moved into the place of this one would be read with the log that it finds
+    there.
+    """
     places = Scripted(places=2)
     beside: list[set[str]] = []
-    places.on_wait = lambda: beside.append({path.name for path in tmp_path.iterdir() if "-wal" in path.name})
+    places.on_wait = lambda: beside.append(
+        {path.name for path in tmp_path.iterdir() if "-wal" in path.name}
+    )
     assert statuses(make(engine, 4, places)) == ["finished"] * 4
     assert len(beside) > 5
     assert set.union(*beside) == set()
 
 
-def test_one_connection_stores_an_end_and_looks_for_the_next_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "time", SimpleNamespace(monotonic=lambda: 0.0))  # else it commits once a second, too
+def test_one_connection_stores_an_end_and_looks_for_the_next_run(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # else it commits once a second, too
+    monkeypatch.setattr(recorder, "time", SimpleNamespace(monotonic=lambda: 0.0))
     opened: list[Any] = []
     event.listen(engine, "connect", lambda connection, _record: opened.append(connection))
     counts = [0]
     for runs in (2, 12):  # the second time, ten of them are new
         make(engine, runs, Scripted())
         counts.append(len(opened) - sum(counts))
-    assert counts[2] - counts[1] == (10 - 2) * 2  # one for a run's claim, and one for its end and the next run
+    # one for a run's claim, and one for its end and the next run
+    assert counts[2] - counts[1] == (10 - 2) * 2
 
 
 def test_nothing_is_sent_to_a_place_until_it_can_take_a_run(engine: Engine) -> None:
@@ -224,7 +259,9 @@ def test_a_capacity_that_shrinks_holds_no_run_back(engine: Engine) -> None:
     assert sorted(seed for _, seed in places.sent()) == [0, 1, 1]
 
 
-@pytest.mark.parametrize(("forgiving", "status", "attempts"), [(False, "failed", 3), (True, "finished", 5)])
+@pytest.mark.parametrize(
+    ("forgiving", "status", "attempts"), [(False, "failed", 3), (True, "finished", 5)]
+)
 def test_retries_are_counted_and_from_the_checkpoint_on_if_the_back_end_says_so(
     forgiving: bool, status: str, attempts: int, engine: Engine
 ) -> None:
@@ -233,7 +270,9 @@ def test_retries_are_counted_and_from_the_checkpoint_on_if_the_back_end_says_so(
     def stops(request: Request) -> list[Message]:
         """A run of one round more than before, and its checkpoint."""
         done = next(reached)
-        first = events.Started(request.key, start_of(request).record, totals(done - 1) if request.resume else None)
+        first = events.Started(
+            request.key, start_of(request).record, totals(done - 1) if request.resume else None
+        )
         return [Begun(), first, rounds(done - 1, done - 1), checkpointed(done), Ended("went home")]
 
     def rest(request: Request) -> list[Message]:
@@ -276,12 +315,28 @@ def test_a_failure_is_the_runs_own_and_ends_everything_if_asked(engine: Engine) 
     assert stored(engine)[1] == (1, "failed", 10)
     places = Scripted({3: fails, 4: [half]}, places=2)
     outcomes = make(engine, 6, places, fail_fast=True)
-    assert statuses(outcomes) == ["stored", "failed", "stored", "failed", "interrupted", "interrupted"]
+    assert statuses(outcomes) == [
+        "stored",
+        "failed",
+        "stored",
+        "failed",
+        "interrupted",
+        "interrupted",
+    ]
 
 
 def test_output_goes_to_the_log_and_messages_after_the_end_do_not_count(engine: Engine) -> None:
     files = SideFiles.of(engine.url)
-    late = [lambda request: [Begun(), Printed("noise"), *whole(request)[1:], rounds(20, 21), Printed("late"), Ended("left")]]
+    late = [
+        lambda request: [
+            Begun(),
+            Printed("noise"),
+            *whole(request)[1:],
+            rounds(20, 21),
+            Printed("late"),
+            Ended("left"),
+        ]
+    ]
     places = Scripted({0: late})
     log = Log()
     assert statuses(make(engine, 1, places, log, files)) == ["finished"]
@@ -303,7 +358,9 @@ def test_a_run_that_takes_too_long_is_ended_and_what_had_arrived_is_stored(
     assert ("kill", 0) in places.asked
     assert stored(engine) == [(0, "failed", 10), (1, "finished", ROUNDS)]
     path = Path(str(engine.url.database))
-    assert read(path, "SELECT COUNT(*) FROM evaluations JOIN runs ON runs.id = run_id WHERE seed = 0") == [(1,)]
+    assert read(
+        path, "SELECT COUNT(*) FROM evaluations JOIN runs ON runs.id = run_id WHERE seed = 0"
+    ) == [(1,)]
 
 
 def test_a_run_that_another_takes_over_is_left_to_it(engine: Engine) -> None:
@@ -325,15 +382,22 @@ def test_a_run_that_another_takes_over_is_left_to_it(engine: Engine) -> None:
 
 @pytest.fixture
 def python_handles_ctrl_c() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    before = (
+        signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.signal(signal.SIGTERM, signal.SIG_DFL),
+    )
     yield
     signal.signal(signal.SIGINT, before[0])
     signal.signal(signal.SIGTERM, before[1])
 
 
 @pytest.mark.usefixtures("python_handles_ctrl_c")
-@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, InterruptedRunError), (signal.SIGTERM, PreemptedError)])
-def test_a_signal_lets_runs_hand_over_checkpoints(number: int, kind: type[Exception], engine: Engine) -> None:
+@pytest.mark.parametrize(
+    ("number", "kind"), [(signal.SIGINT, InterruptedRunError), (signal.SIGTERM, PreemptedError)]
+)
+def test_a_signal_lets_runs_hand_over_checkpoints(
+    number: int, kind: type[Exception], engine: Engine
+) -> None:
     waiting = [lambda _: [Begun()]]  # it has not begun to compute, and is ended at once
     places = Scripted({0: [half], 1: [half], 2: [waiting[0]]}, places=3)
     waits = itertools.count()
@@ -343,7 +407,9 @@ def test_a_signal_lets_runs_hand_over_checkpoints(number: int, kind: type[Except
             signal.raise_signal(number)
 
     places.on_wait = press
-    with pytest.raises(kind, match="runs stored as interrupted: 2; the same command resumes from here"):
+    with pytest.raises(
+        kind, match="runs stored as interrupted: 2; the same command resumes from here"
+    ):
         make(engine, 5, places)
     assert places.asked[-5:-1].count(("leave", {0, 1})) == 1
     assert stored(engine) == [(0, "interrupted", 10), (1, "interrupted", 10)]
@@ -372,7 +438,14 @@ class Together(Scripted):
         self.together.append(sorted(self.seeds[place] for place in self.boxes))
 
 
-def on_gpu(engine: Engine, runs: int, places: Scripted, devices: Sequence[str], sharing: Any, mps: str | None = None) -> Any:
+def on_gpu(
+    engine: Engine,
+    runs: int,
+    places: Scripted,
+    devices: Sequence[str],
+    sharing: Any,
+    mps: str | None = None,
+) -> Any:
     options = Options(jobs=places.places, threads=1)
     given = Places(options, devices, places.places, places, sharing=sharing, mps=mps)
     listed = [quadratic(seed) for seed in range(runs)]
@@ -380,32 +453,54 @@ def on_gpu(engine: Engine, runs: int, places: Scripted, devices: Sequence[str], 
 
 
 def test_runs_that_fill_a_gpu_never_share_it_with_others(engine: Engine) -> None:
-    """Seeds 0, 3, 6 take a third of a GPU each, 1, 4, 7 fill half of one each, and 2, 5, 8 compute on the CPU."""
+    """Seeds 0, 3, 6 take a third of a GPU each, 1, 4, 7 fill half of one each, and 2, 5, 8 compute
+    on the CPU.
+    """
     kinds = [Sharing(True, False, 3), Sharing(True, True, 2), ON_CPU]
     places = Together(places=5)
-    outcomes = on_gpu(engine, 9, places, ["cuda:0"] * 4 + ["cpu"], lambda run: kinds[run.spec.seed % 3])
+    outcomes = on_gpu(
+        engine, 9, places, ["cuda:0"] * 4 + ["cpu"], lambda run: kinds[run.spec.seed % 3]
+    )
     assert statuses(outcomes) == ["finished"] * 9
     gpu = [[seed for seed in seeds if seed % 3 < 2] for seeds in places.together]
     assert all(len({seed % 3 for seed in seeds}) <= 1 for seeds in gpu)
     assert [0, 3, 6] in gpu
     assert max(len(seeds) for seeds in gpu if seeds and seeds[0] % 3 == 1) == 2
-    assert {request.spec["seed"] for request in places.requests if request.device == "cpu"} == {2, 5, 8}
-    assert {request.device for request in places.requests if request.spec["seed"] not in (2, 5, 8)} == {"cuda:0"}
+    assert {request.spec["seed"] for request in places.requests if request.device == "cpu"} == {
+        2,
+        5,
+        8,
+    }
+    assert {
+        request.device for request in places.requests if request.spec["seed"] not in (2, 5, 8)
+    } == {"cuda:0"}
 
 
 def test_two_gpus_make_two_kinds(engine: Engine) -> None:
     kinds = [Sharing(True, False, 3), Sharing(True, True, 1)]
     places = Together(places=4)
-    assert statuses(on_gpu(engine, 2, places, ["cuda:0", "cuda:1"] * 2, lambda run: kinds[run.spec.seed])) == ["finished"] * 2
-    assert {request.spec["seed"]: request.device for request in places.requests} == {0: "cuda:0", 1: "cuda:1"}
+    assert (
+        statuses(
+            on_gpu(engine, 2, places, ["cuda:0", "cuda:1"] * 2, lambda run: kinds[run.spec.seed])
+        )
+        == ["finished"] * 2
+    )
+    assert {request.spec["seed"]: request.device for request in places.requests} == {
+        0: "cuda:0",
+        1: "cuda:1",
+    }
 
 
-BROKEN = Failure("AcceleratorError: CUDA error: unspecified launch failure", "Traceback", expected=False)
+BROKEN = Failure(
+    "AcceleratorError: CUDA error: unspecified launch failure", "Traceback", expected=False
+)
 BANG = Failure("ValueError: bang", "Traceback", expected=False)
 
 
 @pytest.mark.parametrize("end", [Ended("went home"), BROKEN])
-def test_a_run_that_ends_with_the_service_of_its_gpu_is_tried_once_without(end: Any, engine: Engine) -> None:
+def test_a_run_that_ends_with_the_service_of_its_gpu_is_tried_once_without(
+    end: Any, engine: Engine
+) -> None:
     def ends(request: Request) -> list[Message]:
         return [*half(request), end]
 
@@ -430,7 +525,9 @@ def test_a_run_that_ends_with_the_service_of_its_gpu_is_tried_once_without(end: 
         (Sharing(True), "folder", BANG),
     ],
 )
-def test_other_failures_are_not_tried_again(sharing: Sharing, mps: str | None, failure: Failure, engine: Engine) -> None:
+def test_other_failures_are_not_tried_again(
+    sharing: Sharing, mps: str | None, failure: Failure, engine: Engine
+) -> None:
     places = Scripted({0: [lambda request: [*half(request), failure]]}, places=1)
     assert statuses(on_gpu(engine, 1, places, ["cuda:0"], lambda _: sharing, mps)) == ["failed"]
     assert [request.mps for request in places.requests] == [mps]

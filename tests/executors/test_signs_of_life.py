@@ -28,10 +28,18 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "results.db"
 
 
-def sweep(path: Path, name: str | None, *runs: Run, listener: Log | None = None, timeout: float | None = None) -> list[Outcome]:
+def sweep(
+    path: Path,
+    name: str | None,
+    *runs: Run,
+    listener: Log | None = None,
+    timeout: float | None = None,
+) -> list[Outcome]:
     options = Options(jobs=1, device="cpu", sweep=name, timeout=timeout)
     engine = open_for_writing(str(path))
-    return execute_all(runs, engine, options, listener or Log(), worker="tests.executors.talkative:serve")
+    return execute_all(
+        runs, engine, options, listener or Log(), worker="tests.executors.talkative:serve"
+    )
 
 
 @pytest.mark.thorough
@@ -40,7 +48,9 @@ def test_a_sweep_has_a_row_and_its_runs_are_seen_in_it(path: Path) -> None:
         def event(self, slot: int, run: Run, event: object) -> None:
             if type(event).__name__ == "Started":
                 (state,) = read_status(str(path)).sweeps
-                seen.append((len(state.in_progress), state.finished, state.to_go, state.stored_before))
+                seen.append(
+                    (len(state.in_progress), state.finished, state.to_go, state.stored_before)
+                )
 
     seen: list[tuple[int, ...]] = []
     sweep(path, "before", quadratic(0))
@@ -56,7 +66,10 @@ def test_a_sweep_with_a_failed_run(path: Path) -> None:
     sweep(path, "mine", quadratic(0), quadratic(1))
     assert read(path, "SELECT status FROM sweeps") == [("failed",)]
     sweep(path, "mine", quadratic(0), quadratic(1))  # which is not tried again
-    assert read(path, "SELECT status, stored_before FROM sweeps ORDER BY id") == [("failed", 0), ("failed", 2)]
+    assert read(path, "SELECT status, stored_before FROM sweeps ORDER BY id") == [
+        ("failed", 0),
+        ("failed", 2),
+    ]
 
 
 @pytest.mark.thorough
@@ -78,7 +91,9 @@ def test_all_owners_are_kept_alive(path: Path, monkeypatch: pytest.MonkeyPatch) 
     outcomes = [Outcome(quadratic(0), "interrupted", None)]
     with (
         pytest.raises(InterruptedRunError),
-        in_progress(KeptConnection(engine), outcomes, ["a", "b"], Options(sweep="mine"), Standing(None)),
+        in_progress(
+            KeptConnection(engine), outcomes, ["a", "b"], Options(sweep="mine"), Standing(None)
+        ),
     ):
         raise InterruptedRunError("Ctrl-C")
     ((owner, status),) = read(path, "SELECT owner, status FROM sweeps")

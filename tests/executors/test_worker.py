@@ -51,7 +51,9 @@ class Pipe:
 
 
 def request(run: Run, **changes: Any) -> Request:
-    plain = Request(dataclasses.asdict(run.spec), run.key, None, "cpu", torch.get_num_threads(), "off")
+    plain = Request(
+        dataclasses.asdict(run.spec), run.key, None, "cpu", torch.get_num_threads(), "off"
+    )
     return dataclasses.replace(plain, **changes)
 
 
@@ -152,12 +154,20 @@ def test_data_are_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(data, "read", counted)
     simulate = simulation()
-    digits = [resolve(RunSpec(task="digits", model="logistic", method="sgd", budget=1, seed=seed)) for seed in (0, 1)]
+    digits = [
+        resolve(RunSpec(task="digits", model="logistic", method="sgd", budget=1, seed=seed))
+        for seed in (0, 1)
+    ]
     for run in (*digits, quadratic(0), quadratic(1), digits[0]):
         assert isinstance(list(simulate(request(run, data_dir=Path("here")), never))[-1], Finished)
     list(simulate(request(digits[0], data_dir=Path("there")), never))
     here = Path("here").absolute()
-    assert loaded == [("digits", here), ("quadratic", here), ("digits", here), ("digits", Path("there").absolute())]
+    assert loaded == [
+        ("digits", here),
+        ("quadratic", here),
+        ("digits", here),
+        ("digits", Path("there").absolute()),
+    ]
 
 
 def test_a_spec_that_means_another_run_here_is_refused() -> None:
@@ -202,7 +212,9 @@ def test_compiled_code_of_earlier_runs_is_forgotten() -> None:
         def server(x: torch.Tensor) -> torch.Tensor:  # as each run makes one, of the same code
             return x + asked.spec["seed"]
 
-        assert functools.partial(torch.compile, server, backend=backend, fullgraph=True, dynamic=False)()(torch.ones(2)).sum()
+        assert functools.partial(
+            torch.compile, server, backend=backend, fullgraph=True, dynamic=False
+        )()(torch.ones(2)).sum()
         yield from made_up(asked, _)
 
     asked = [request(quadratic(seed)) for seed in range(6)]
@@ -222,7 +234,9 @@ def test_an_idle_process_keeps_no_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatc
     assert emptied == ["workspaces", "cache"]
 
 
-def test_a_process_in_which_a_capture_has_failed_makes_no_other_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_in_which_a_capture_has_failed_makes_no_other_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked = Request({}, "ab", None, "cpu", 1, "off")
 
     def simulate(request: Request, wanted: object) -> Iterator[Event]:
@@ -243,7 +257,10 @@ def test_a_process_keeps_the_service_of_its_first_run(monkeypatch: pytest.Monkey
         yield from made_up(asked, wanted)
 
     plain = request(quadratic(0))
-    served, alone = dataclasses.replace(plain, mps="folder"), dataclasses.replace(plain, mps="folder/none")
+    served, alone = (
+        dataclasses.replace(plain, mps="folder"),
+        dataclasses.replace(plain, mps="folder/none"),
+    )
     for first, last in ((served, alone), (plain, served)):
         pipe = Pipe(first, True, first, True, plain, True, last, True)
         answer(pipe, noted)  # type: ignore[arg-type]
@@ -254,5 +271,13 @@ def test_a_process_keeps_the_service_of_its_first_run(monkeypatch: pytest.Monkey
 
 def test_a_process_is_under_its_parents_control_before_anything_slow_is_loaded() -> None:
     """A worker process uses no database, and loads torch when it ends with its parent."""
-    program = "import sys, dynabro_cli.executors.worker; print(*{'sqlalchemy', 'torch', 'numpy', 'typer'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "\n"
+    program = (
+        "import sys, dynabro_cli.executors.worker; print(*{'sqlalchemy', 'torch', "
+        "'numpy', 'typer'} & set(sys.modules))"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout
+        == "\n"
+    )

@@ -14,7 +14,9 @@ from dynabro_cli import RunSpec, simulate
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 
 MODEL = "models/logistic"
-"""A model is made twice: on torch's device ``meta`` to count its numbers before anything takes memory, and to be trained."""
+"""A model is made twice: on torch's device ``meta`` to count its numbers before anything takes
+memory, and to be trained.
+"""
 
 
 @pytest.fixture
@@ -42,22 +44,39 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.parametrize(
     ("method", "rule"),
-    [("dynabro:filter=option1", "cwtm"), ("dynabro:filter=option2", "mfm"), ("byzantine-sgd", "mean"), ("local-steps", "gm")],
+    [
+        ("dynabro:filter=option1", "cwtm"),
+        ("dynabro:filter=option2", "mfm"),
+        ("byzantine-sgd", "mean"),
+        ("local-steps", "gm"),
+    ],
 )
 def test_a_run_calls_each_factory_once(
     method: str, rule: str, calls: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    spec = RunSpec(method=method, aggregator=rule, model="logistic", attack="alie", budget=40, workers=9)
+    spec = RunSpec(
+        method=method, aggregator=rule, model="logistic", attack="alie", budget=40, workers=9
+    )
     assert list(simulate(spec, device="cpu", compile="off"))
-    assert calls.pop(MODEL) == 3  # counted without memory, its activations measured, as it is small, and then built
-    names = ["tasks/digits", f"methods/{method.partition(':')[0]}", f"aggregators/{rule}", "attacks/alie"]
+    # counted without memory, its activations measured, as it is small, and then built
+    assert calls.pop(MODEL) == 3
+    names = [
+        "tasks/digits",
+        f"methods/{method.partition(':')[0]}",
+        f"aggregators/{rule}",
+        "attacks/alie",
+    ]
     assert calls == dict.fromkeys([*names, "switching/periodic", "partitions/iid"], 1)
 
 
 def test_a_stage_before_the_rule_is_built_once(calls: Counter[str]) -> None:
     resolve(RunSpec(pre_aggregators="nnm+clipping:c=2", aggregator="gm"))
-    assert (calls["pre_aggregators/nnm"], calls["pre_aggregators/clipping"], calls["aggregators/gm"]) == (1, 1, 1)
+    assert (
+        calls["pre_aggregators/nnm"],
+        calls["pre_aggregators/clipping"],
+        calls["aggregators/gm"],
+    ) == (1, 1, 1)
 
 
 def test_a_run_that_forgot_its_parts_builds_them_again(calls: Counter[str]) -> None:

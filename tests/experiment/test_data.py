@@ -36,7 +36,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def save(folder: Path, save: Callable[..., None] = np.savez, **arrays: Any) -> None:
-    """Write the data; a second time with the size and time of the first, as of a copy that keeps times."""
+    """Write the data; a second time with the size and time of the first, as of a copy that keeps
+    times.
+    """
     file = folder / "d.npz"
     before = file.stat() if file.exists() else None
     save(file, **{"X": X, "y": Y, "X_test": X[:6], "y_test": Y[:6]} | arrays)
@@ -46,7 +48,13 @@ def save(folder: Path, save: Callable[..., None] = np.savez, **arrays: Any) -> N
 
 @pytest.mark.parametrize(
     "arrays",
-    [{"y": Y[::-1]}, {"X_test": X[6:]}, {"y_test": Y[5::-1]}, {"X": X[::-1], "y": Y[::-1]}, {"X": X + (X == 5)}],
+    [
+        {"y": Y[::-1]},
+        {"X_test": X[6:]},
+        {"y_test": Y[5::-1]},
+        {"X": X[::-1], "y": Y[::-1]},
+        {"X": X + (X == 5)},
+    ],
     ids=["labels", "test split", "labels of the test split", "order", "one number"],
 )
 def test_any_change_of_the_arrays_is_other_data(arrays: dict[str, Any], folder: Path) -> None:
@@ -59,7 +67,9 @@ def test_any_change_of_the_arrays_is_other_data(arrays: dict[str, Any], folder: 
     assert at_hand(TASK, folder) == first, "the same arrays in another file"
 
 
-def test_data_that_have_not_changed_are_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_have_not_changed_are_not_read_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save(folder)
     first = at_hand(TASK, folder)
     program = f"""
@@ -67,7 +77,9 @@ import pathlib, sys
 from dynabro_cli.experiment.data import at_hand
 print(at_hand({TASK!r}, pathlib.Path({str(folder)!r})), "torch" in sys.modules)
 """
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert answer.stdout.split() == [first, "False"]
     monkeypatch.setattr(data, "SETTLED_NS", 10**18)
     monkeypatch.setattr(data, "_remember", None)  # a file that has just changed is not remembered
@@ -91,7 +103,10 @@ def test_a_file_that_is_added_to_a_folder_is_other_data(folder: Path) -> None:
     from PIL import Image
 
     for split, label, number in (
-        (split, label, number) for split in ("train", "test") for label in "ab" for number in range(3)
+        (split, label, number)
+        for split in ("train", "test")
+        for label in "ab"
+        for number in range(3)
     ):
         path = folder / "images" / split / label / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,15 +115,23 @@ def test_a_file_that_is_added_to_a_folder_is_other_data(folder: Path) -> None:
     first = at_hand(task, folder)
     Image.new("L", (2, 2), 7).save(folder / "images" / "train" / "a" / "7.png")
     more = at_hand(task, folder)
-    os.rename(folder / "images" / "train" / "a" / "7.png", folder / "images" / "train" / "a" / "-.png")
+    os.rename(
+        folder / "images" / "train" / "a" / "7.png", folder / "images" / "train" / "a" / "-.png"
+    )
     assert len({None, first, more, at_hand(task, folder)}) == 4, "a new name is a new order"
 
 
-def test_decoded_images_are_kept_and_equal_bit_for_bit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JPEGs are decoded again only if a file has changed, or if the kept images are damaged or of other code."""
+def test_decoded_images_are_kept_and_equal_bit_for_bit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JPEGs are decoded again only if a file has changed, or if the kept images are damaged or of
+    other code.
+    """
     decoded: list[int] = []
     read = image_folder.read_pictures
-    monkeypatch.setattr(image_folder, "read_pictures", lambda found: decoded.append(len(found.paths)) or read(found))
+    monkeypatch.setattr(
+        image_folder, "read_pictures", lambda found: decoded.append(len(found.paths)) or read(found)
+    )
 
     def picture(name: str, seed: int) -> None:
         file = folder / "p" / name
@@ -123,13 +146,19 @@ def test_decoded_images_are_kept_and_equal_bit_for_bit(folder: Path, monkeypatch
         assert decoded == ([4, 2] if decodes else [])
         return found
 
-    for number, name in enumerate(f"{part}/{label}/{k}.jpg" for part in ("train", "test") for label in "ab" for k in range(2)):
+    for number, name in enumerate(
+        f"{part}/{label}/{k}.jpg" for part in ("train", "test") for label in "ab" for k in range(2)
+    ):
         if "test" not in name or "1.jpg" not in name:
             picture(name, number)
     first = images(True)
     again = images(False)
     for name, value in vars(first).items():
-        assert torch.equal(value, getattr(again, name)) if isinstance(value, torch.Tensor) else value == getattr(again, name)
+        assert (
+            torch.equal(value, getattr(again, name))
+            if isinstance(value, torch.Tensor)
+            else value == getattr(again, name)
+        )
     picture("train/a/0.jpg", 99)
     changed = images(True)
     assert changed.digest == images(False).digest != first.digest
@@ -142,7 +171,9 @@ def test_decoded_images_are_kept_and_equal_bit_for_bit(folder: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(data, "of_entry", lambda _: "other code")
         assert images(True).digest == images(False).digest == changed.digest
-    assert images(True).digest == images(False).digest == changed.digest, "other code may have made another mean"
+    assert images(True).digest == images(False).digest == changed.digest, (
+        "other code may have made another mean"
+    )
     monkeypatch.setattr("safetensors.torch.save_file", _full)
     picture("train/a/0.jpg", 98)
     assert images(True).digest == images(True).digest != changed.digest
@@ -182,7 +213,15 @@ def test_the_digest_of_an_array_is_of_its_type_shape_and_values() -> None:
     turned = array.transpose(0, 2)
     assert digest_of(turned) == digest_of(turned.contiguous())
     windows = torch.arange(6).unfold(0, 3, 1)
-    others = [array, array.long(), array.reshape(3, 2, 4), turned, windows, windows.contiguous() + 1, torch.zeros(0, 3)]
+    others = [
+        array,
+        array.long(),
+        array.reshape(3, 2, 4),
+        turned,
+        windows,
+        windows.contiguous() + 1,
+        torch.zeros(0, 3),
+    ]
     assert len({digest_of(other) for other in others}) == len(others)
 
 
@@ -201,7 +240,9 @@ def native():
 '''
 
 
-def test_files_that_a_users_task_reads_by_native_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_a_users_task_reads_by_native_code(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from safetensors.numpy import save_file
 
     monkeypatch.chdir(folder)

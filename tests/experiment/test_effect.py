@@ -30,7 +30,14 @@ MEMORY = ("momentum", "nsgdm", "demoa", "mu2-sgd")
 
 
 def made(**given: Any) -> Run:
-    usual = {"task": "quadratic", "workers": 7, "byzantine": 2, "budget": 10, "switching": "periodic:K=2", "seed": 1}
+    usual = {
+        "task": "quadratic",
+        "workers": 7,
+        "byzantine": 2,
+        "budget": 10,
+        "switching": "periodic:K=2",
+        "seed": 1,
+    }
     return resolve(RunSpec(**(usual | {"learning_rate": 0.05, "eval_every": 5} | given)))
 
 
@@ -46,7 +53,9 @@ def test_methods_that_forget_are_known() -> None:
 
 @pytest.mark.parametrize("method", FORGETFUL)
 def test_an_attack_on_workers_that_forget_is_the_same_at_each_entry(method: str) -> None:
-    """The adversaries are equal, and so are all numbers; the other texts of the run are all that the attack allows."""
+    """The adversaries are equal, and so are all numbers; the other texts of the run are all that
+    the attack allows.
+    """
     for name in REGISTRIES["attacks"].entries():
         run = made(method=method, attack=REQUIRED.get(name, name)) if name != "label-flip" else None
         others = [] if run is None else list(run.equivalents())
@@ -62,22 +71,43 @@ def test_an_attack_on_workers_that_forget_is_the_same_at_each_entry(method: str)
 @pytest.mark.parametrize("method", MEMORY)
 def test_a_memory_makes_the_entry_matter(method: str) -> None:
     runs = [made(method=method, attack_entry=entry) for entry in ("gradient", "message", "state")]
-    assert len({tuple(events(run)) for run in runs}) == len({adversary_of(run.fields) for run in runs}) == 3
-    both = [made(method=method, attack=text) for text in ("sf", "sf:negates=gradient")]  # at the gradient, both negate it
+    assert (
+        len({tuple(events(run)) for run in runs})
+        == len({adversary_of(run.fields) for run in runs})
+        == 3
+    )
+    # at the gradient, both negate it
+    both = [made(method=method, attack=text) for text in ("sf", "sf:negates=gradient")]
     assert events(both[0]) == events(both[1])
     assert adversary_of(both[0].fields) == adversary_of(both[1].fields)
-    none = [made(method=method, attack="none", attack_entry=entry) for entry in ("gradient", "message", "state")]
-    assert len({tuple(events(run)) for run in none}) == len({adversary_of(run.fields) for run in none}) == 1
+    none = [
+        made(method=method, attack="none", attack_entry=entry)
+        for entry in ("gradient", "message", "state")
+    ]
+    assert (
+        len({tuple(events(run)) for run in none})
+        == len({adversary_of(run.fields) for run in none})
+        == 1
+    )
 
 
-@pytest.mark.parametrize(("method", "same"), [("sgd", True), ("momentum", True), ("dynabro:jmax=2", False)])
+@pytest.mark.parametrize(
+    ("method", "same"), [("sgd", True), ("momentum", True), ("dynabro:jmax=2", False)]
+)
 def test_a_clock_has_no_effect_on_rounds_of_one_computation(method: str, same: bool) -> None:
     runs = [made(method=method, clock=clock) for clock in ("round", "computation")]
-    assert (events(runs[0]) == events(runs[1])) == (adversary_of(runs[0].fields) == adversary_of(runs[1].fields)) == same
+    assert (
+        (events(runs[0]) == events(runs[1]))
+        == (adversary_of(runs[0].fields) == adversary_of(runs[1].fields))
+        == same
+    )
 
 
 def test_an_attack_within_a_round_has_an_entry() -> None:
-    runs = [made(method="dynabro:jmax=2", clock="computation", attack_entry=entry) for entry in ("gradient", "message")]
+    runs = [
+        made(method="dynabro:jmax=2", clock="computation", attack_entry=entry)
+        for entry in ("gradient", "message")
+    ]
     assert events(runs[0]) != events(runs[1])
     assert adversary_of(runs[0].fields) != adversary_of(runs[1].fields)
 
@@ -87,20 +117,35 @@ def test_a_component_that_is_not_known_is_taken_as_stored() -> None:
     assert adversary_of(run).attack == "sf"
     for field in ("method", "attack"):
         stored = adversary_of({**run, field: "of-a-plugin:x=1"})
-        assert (stored.entry, stored.clock, stored.any_entry, stored.any_clock) == ("state", "round", False, False)
+        assert (stored.entry, stored.clock, stored.any_entry, stored.any_clock) == (
+            "state",
+            "round",
+            False,
+            False,
+        )
 
 
 def placed(*runs: dict[str, str]) -> list[tuple[int, str, str, str]]:
     found = aligned([made(**run).fields for run in runs])
-    return [(place, shown["attack"], shown["attack_entry"], shown["reading"]) for place, shown in found]
+    return [
+        (place, shown["attack"], shown["attack_entry"], shown["reading"]) for place, shown in found
+    ]
 
 
 def test_a_run_without_a_memory_is_beside_the_runs_that_met_its_adversary() -> None:
     poisoned = {"method": "momentum", "attack": "sf:negates=gradient", "attack_entry": "state"}
     sgd, again = {"method": "sgd"}, {"method": "sgd", "attack_entry": "message"}
-    assert placed(sgd, poisoned) == [(0, "sf:negates=gradient", "state", ""), (1, "sf:negates=gradient", "state", "")]
+    assert placed(sgd, poisoned) == [
+        (0, "sf:negates=gradient", "state", ""),
+        (1, "sf:negates=gradient", "state", ""),
+    ]
     assert placed(sgd, again) == [(0, "sf", "gradient", "")]  # the same numbers count once
     assert placed({"method": "sgd", "attack": "ipm"}, poisoned)[0][1:3] == ("ipm", "gradient")
     both = placed(sgd, poisoned, {"method": "momentum"})
     at = ("attack enters at the state, negates=gradient", "attack enters at the gradient")
-    assert [(place, reading) for place, *_, reading in both] == [(0, at[0]), (0, at[1]), (1, at[0]), (2, at[1])]
+    assert [(place, reading) for place, *_, reading in both] == [
+        (0, at[0]),
+        (0, at[1]),
+        (1, at[0]),
+        (2, at[1]),
+    ]

@@ -50,8 +50,14 @@ GOLDEN: list[tuple[dict[str, Any], str]] = [
         },
         "933c46ee52c1e2f9d0054b9bd06d50a8aae36c407739d7ed493f7c29e84c12bb",
     ),
-    ({"task": "mnist", "model": "cnn-mnist:softmax=false"}, "933c46ee52c1e2f9d0054b9bd06d50a8aae36c407739d7ed493f7c29e84c12bb"),
-    ({"task": "mnist", "model": "cnn-mnist:softmax=true"}, "7ba7ee431e4128ba992cd182d387ab4114c02f2c262402c80ace48e1db50d9de"),
+    (
+        {"task": "mnist", "model": "cnn-mnist:softmax=false"},
+        "933c46ee52c1e2f9d0054b9bd06d50a8aae36c407739d7ed493f7c29e84c12bb",
+    ),
+    (
+        {"task": "mnist", "model": "cnn-mnist:softmax=true"},
+        "7ba7ee431e4128ba992cd182d387ab4114c02f2c262402c80ace48e1db50d9de",
+    ),
     (
         {
             "task": "fashion-mnist",
@@ -132,7 +138,7 @@ GOLDEN: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {
-            "task": "quadratic:dimension=3,condition=5,sigma=0.1,noise=bounded,start=1:2:3,radius=9",
+            "task": "quadratic:dimension=3,condition=5,sigma=0.1,noise=bounded,start=1:2:3,radius=9",  # noqa: E501
             "method": "momentum",
             "attack": "momentum-tailored:lambda=-2,beta=0.5",
             "switching": "rotating:period=7",
@@ -181,16 +187,24 @@ GOLDEN: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("given", "expected"), GOLDEN)
 def test_golden_keys(given: dict[str, Any], expected: str) -> None:
-    """A change here orphans every stored result: it must be meant, and comes with another KEY_VERSION."""
+    """A change here orphans every stored result: it must be meant, and comes with another
+    KEY_VERSION.
+    """
     assert key(**given) == expected
 
 
 @pytest.mark.parametrize("field", list(fields()))
 def test_a_golden_key_has_the_field_at_another_value_than_its_default(field: str) -> None:
-    usual = {task: resolve(RunSpec(task=task, model="mlp")).spec for task in ("digits", "mnist", "cifar100", "fashion-mnist")}
+    usual = {
+        task: resolve(RunSpec(task=task, model="mlp")).spec
+        for task in ("digits", "mnist", "cifar100", "fashion-mnist")
+    }
     specs = [(given, usual.get(given.get("task", "digits"), BASE)) for given, _ in GOLDEN]
     default = {"task": "digits", "model": None}
-    assert any(given.get(field) not in (None, default.get(field, getattr(spec, field))) for given, spec in specs)
+    assert any(
+        given.get(field) not in (None, default.get(field, getattr(spec, field)))
+        for given, spec in specs
+    )
 
 
 def test_the_key_is_the_hash_of_all_that_determines_the_numbers() -> None:
@@ -205,7 +219,17 @@ def test_the_key_is_the_hash_of_all_that_determines_the_numbers() -> None:
 
 
 SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({}, {"task": "digits", "model": "cnn-digits", "workers": 17, "byzantine": 8, "learning_rate": 0.05, "aggregator": "cwtm"}),
+    (
+        {},
+        {
+            "task": "digits",
+            "model": "cnn-digits",
+            "workers": 17,
+            "byzantine": 8,
+            "learning_rate": 0.05,
+            "aggregator": "cwtm",
+        },
+    ),
     ({"method": "momentum"}, {"method": "momentum:form=ema,beta=0.90"}),
     ({"method": "dynabro"}, {"method": "dynabro:jmax=7,filter=none,noise_bound=auto"}),
     ({"learning_rate": 1}, {"learning_rate": 1.0}),
@@ -219,7 +243,10 @@ SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"attack": "alie"}, {"attack": "alie:z=auto"}),
     ({"attack": "shift:lambda=0"}, {"attack": "shift:lambda=-0"}),
     ({"pre_aggregators": "nnm"}, {"pre_aggregators": "nnm:f=auto"}),
-    ({"task": "quadratic", "method": "sgd"}, {"task": "quadratic:condition=3,noise=gaussian", "method": "sgd"}),
+    (
+        {"task": "quadratic", "method": "sgd"},
+        {"task": "quadratic:condition=3,noise=gaussian", "method": "sgd"},
+    ),
     ({"task": "quadratic:start=1:2"}, {"task": "quadratic:start=1.0:2e0"}),
 ]
 
@@ -273,16 +300,26 @@ def test_every_parameter_of_every_component_counts(registry: str) -> None:
         component = REGISTRIES[registry].parse(needed(registry, entry.name))
         keys = {run_key(component.mapping)}
         for info in entry.infos:
-            value = next(v for v in (0.37, 3, 4, "z", (1.0, 2.0), True) if isinstance(v, info.type) and v != info.default)
+            value = next(
+                v
+                for v in (0.37, 3, 4, "z", (1.0, 2.0), True)
+                if isinstance(v, info.type) and v != info.default
+            )
             value = not getattr(component.parameters, info.field) if info.type is bool else value
             changed = dataclasses.replace(component.parameters, **{info.field: value})
             keys.add(run_key(dataclasses.replace(component, parameters=changed).mapping))
-        assert len(keys) == 1 + len(entry.infos), f"{entry.name}: a parameter is not part of the key"
+        assert len(keys) == 1 + len(entry.infos), (
+            f"{entry.name}: a parameter is not part of the key"
+        )
 
 
 def test_a_field_added_later_leaves_the_old_keys_alone() -> None:
     assert key(precision="fp32") == key() == run_key(resolve(RunSpec()).mapping)
-    without = {name: value for name, value in resolve(RunSpec()).mapping.items() if name not in module.ADDED_LATER}
+    without = {
+        name: value
+        for name, value in resolve(RunSpec()).mapping.items()
+        if name not in module.ADDED_LATER
+    }
     assert run_key(without) == key()
     assert len({key(precision=name) for name in ("fp32", "tf32", "bf16")}) == 3
     assert key(data="iid", validation=0) == key()
@@ -295,7 +332,10 @@ def test_fields_added_later_are_left_out_at_their_default_only() -> None:
 
 
 def test_a_chains_order_counts() -> None:
-    keys = {key(pre_aggregators=text) for text in ("none", "nnm", "nnm+nnm", "nnm:f=1+nnm", "nnm+nnm:f=1")}
+    keys = {
+        key(pre_aggregators=text)
+        for text in ("none", "nnm", "nnm+nnm", "nnm:f=1+nnm", "nnm+nnm:f=1")
+    }
     assert len(keys) == 5
 
 

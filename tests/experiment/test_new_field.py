@@ -18,8 +18,19 @@ pytestmark = pytest.mark.thorough
 ROOT = Path(dynabro_cli.__file__).parent
 ROW = """    word: str = row("plain", metavar="WORD", before="plain", help="a word of one's own", column="a word")
 
-    def __eq__("""
-FIELDS = ("--task", "quadratic", "--method", "sgd", "--attack", "shift:lambda=1", "--aggregator", "cwmed", "--budget", "20")
+    def __eq__("""  # noqa: E501
+FIELDS = (
+    "--task",
+    "quadratic",
+    "--method",
+    "sgd",
+    "--attack",
+    "shift:lambda=1",
+    "--aggregator",
+    "cwmed",
+    "--budget",
+    "20",
+)
 RUN = ("run", *FIELDS, "--jobs", "0", "-q")
 
 COMMANDS = """
@@ -40,10 +51,14 @@ print(json.dumps(outputs))
 
 
 def outputs(folder: Path, package: Path, *commands: tuple[str, ...]) -> list[str]:
-    """Run commands one after the other in one process, with the package in ``package``; return the output of each."""
+    """Run commands one after the other in one process, with the package in ``package``; return the
+    output of each.
+    """
     environment = os.environ | {"PYTHONPATH": str(package), "COLUMNS": "200"}
     command = [sys.executable, "-c", COMMANDS, json.dumps(commands)]
-    answer = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert answer.returncode == 0, answer.stderr
     printed: list[str] = json.loads(answer.stdout)
     return printed
@@ -63,9 +78,13 @@ def copy(tmp_path: Path) -> Path:
 
 def test_a_row_makes_a_field(copy: Path, tmp_path: Path) -> None:
     base = "{task: quadratic, method: sgd, attack: 'shift:lambda=1', aggregator: cwmed, budget: 20}"
-    (tmp_path / "words.yaml").write_text(f"name: words\nbase: {base}\ngrid: {{word: [plain, mine, other]}}\n")
+    (tmp_path / "words.yaml").write_text(
+        f"name: words\nbase: {base}\ngrid: {{word: [plain, mine, other]}}\n"
+    )
     keys = ("query", "SELECT run_key FROM runs")
-    _, before = outputs(tmp_path, ROOT.parent, (*RUN, "--db", "before.db"), (*keys, "--db", "before.db"))
+    _, before = outputs(
+        tmp_path, ROOT.parent, (*RUN, "--db", "before.db"), (*keys, "--db", "before.db")
+    )
     options, _, after, _, cells, _, log, _, planned = outputs(
         tmp_path,
         copy,

@@ -1,4 +1,6 @@
-"""Two ways to write one thing are one key, and two things are two: for every field, and every parameter of every component."""
+"""Two ways to write one thing are one key, and two things are two: for every field, and every
+parameter of every component.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,26 @@ from tests.contract.test_auto import FIELDS, least, needed
 
 # Settings that suit components of all kinds; each is tried in the first in which it can run.
 SETTINGS: list[dict[str, str]] = [
-    {"task": "digits", "model": "mlp", "method": "momentum", "workers": "18", "byzantine": "6", "budget": "700"},
+    {
+        "task": "digits",
+        "model": "mlp",
+        "method": "momentum",
+        "workers": "18",
+        "byzantine": "6",
+        "budget": "700",
+    },
     {"task": "digits", "model": "mlp", "method": "dynabro:filter=option2,noise_bound=1"},
     {"task": "quadratic", "method": "dynabro"},
     {"task": "mnist", "method": "sgd"},
     {"task": "text-file", "method": "sgd"},
-    {"task": "digits", "model": "mlp", "method": "momentum", "workers": "18", "byzantine": "2", "budget": "700"},
+    {
+        "task": "digits",
+        "model": "mlp",
+        "method": "momentum",
+        "workers": "18",
+        "byzantine": "2",
+        "budget": "700",
+    },
 ]
 
 CHANGED = {
@@ -43,7 +59,9 @@ CHANGED = {
     "lr_drop": "0.3:0.5",
     "data": "sorted",
 }
-"""Another value of the fields that are texts; those with choices and numbers have theirs made up."""
+"""Another value of the fields that are texts; those with choices and numbers have theirs made
+up.
+"""
 
 NO_WORDS = {("switching", "trace", "file"), ("switching", "trace", "hash")}
 """Texts that are no free words; tests/switching/test_trace.py has their keys."""
@@ -101,14 +119,27 @@ def values_of(info: ParameterInfo) -> st.SearchStrategy[Any]:
     if info.type is float:
         above, below = info.limits["above"], info.limits["below"]
         low, high = low if low is not None else above, high if high is not None else below
-        bottom, top = (-10.0 if low is None else float(low)), (10.0 if high is None else float(high))
-        numbers = st.floats(bottom, top, exclude_min=above is not None, exclude_max=below is not None, allow_subnormal=False)
+        bottom, top = (
+            (-10.0 if low is None else float(low)),
+            (10.0 if high is None else float(high)),
+        )
+        numbers = st.floats(
+            bottom,
+            top,
+            exclude_min=above is not None,
+            exclude_max=below is not None,
+            allow_subnormal=False,
+        )
         return numbers.map(lambda value: value + 0.0)
     if info.type is bool:
         return st.booleans()
     if info.type is tuple:
         return st.tuples(*[st.integers(-5, 5).map(float)] * 2)
-    return st.sampled_from(TEXTS[info.key]) if info.key in TEXTS else st.from_regex("[a-z]{1,8}", fullmatch=True)
+    return (
+        st.sampled_from(TEXTS[info.key])
+        if info.key in TEXTS
+        else st.from_regex("[a-z]{1,8}", fullmatch=True)
+    )
 
 
 def spellings(value: Any) -> list[str]:
@@ -134,8 +165,14 @@ def spellings(value: Any) -> list[str]:
 
 def given_text(kind: str, name: str, info: ParameterInfo, text: str) -> str:
     """The component with one parameter set, beside what it cannot do without."""
-    required = [other for other in REGISTRIES[kind].entry(name).infos if other.required and other.key != info.key]
-    return f"{name}:" + ",".join([*(least(kind, name, other) for other in required), f"{info.key}={text}"])
+    required = [
+        other
+        for other in REGISTRIES[kind].entry(name).infos
+        if other.required and other.key != info.key
+    ]
+    return f"{name}:" + ",".join(
+        [*(least(kind, name, other) for other in required), f"{info.key}={text}"]
+    )
 
 
 def resolved(values: Mapping[str, str]) -> str:
@@ -150,7 +187,11 @@ def resolved(values: Mapping[str, str]) -> str:
 # --- one thing, one key
 
 
-@pytest.mark.parametrize("info", [info for info in fields().values() if info.type is not str], ids=lambda info: info.field)
+@pytest.mark.parametrize(
+    "info",
+    [info for info in fields().values() if info.type is not str],
+    ids=lambda info: info.field,
+)
 @few
 @given(data=st.data())
 def test_spellings_of_a_fields_value(info: ParameterInfo, data: st.DataObject) -> None:
@@ -163,11 +204,17 @@ def test_spellings_of_a_fields_value(info: ParameterInfo, data: st.DataObject) -
 @every_parameter
 @fewer
 @given(data=st.data())
-def test_spellings_of_a_parameters_value(kind: str, name: str, info: ParameterInfo, data: st.DataObject) -> None:
+def test_spellings_of_a_parameters_value(
+    kind: str, name: str, info: ParameterInfo, data: st.DataObject
+) -> None:
     setting, value = setting_of(kind, name), data.draw(values_of(info))
     space = st.sampled_from(["", " "])
     texts = [given_text(kind, name, info, text) for text in spellings(value)]
-    apart = texts[0].replace(",", data.draw(space) + "," + data.draw(space)).replace("=", data.draw(space) + "= ")
+    apart = (
+        texts[0]
+        .replace(",", data.draw(space) + "," + data.draw(space))
+        .replace("=", data.draw(space) + "= ")
+    )
     texts.append(apart)
     first, *others = [resolved(setting | {FIELDS[kind]: text}) for text in texts]
     assert set(others) <= {first}
@@ -194,7 +241,9 @@ def takes_zero(info: ParameterInfo) -> bool:
         return False
 
 
-@pytest.mark.parametrize(("kind", "name", "info"), [found for found in PARAMETERS if takes_zero(found[2])])
+@pytest.mark.parametrize(
+    ("kind", "name", "info"), [found for found in PARAMETERS if takes_zero(found[2])]
+)
 def test_zero_has_no_sign(kind: str, name: str, info: ParameterInfo) -> None:
     setting = setting_of(kind, name)
     texts = [given_text(kind, name, info, zero) for zero in ("0", "0.0", "-0.0", "-0", "-0e5")]
@@ -214,23 +263,35 @@ def test_a_parameters_default_given_or_left_out(kind: str, name: str, info: Para
             assert key(setting | {FIELDS[kind]: given_text(kind, name, info, text)}) == key(setting)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in REGISTRIES for name in REGISTRIES[kind].entries()])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in REGISTRIES for name in REGISTRIES[kind].entries()]
+)
 def test_the_order_of_parameters(kind: str, name: str) -> None:
     """Every parameter is given, with the value that it has anyway."""
     setting = setting_of(kind, name)
     part = REGISTRIES[kind].parse(setting[FIELDS[kind]])
-    given_ = [f"{info.key}={format_value(getattr(part.parameters, info.field))}" for info in part.entry.infos]
+    given_ = [
+        f"{info.key}={format_value(getattr(part.parameters, info.field))}"
+        for info in part.entry.infos
+    ]
     orders = itertools.permutations(given_)
     if len(given_) > MANY:  # too many orders for all
         chance = random.Random(0)
         orders = (tuple(chance.sample(given_, len(given_))) for _ in range(200))
-    keys = {key(setting | {FIELDS[kind]: f"{name}:{','.join(order)}".rstrip(":")}) for order in orders}
+    keys = {
+        key(setting | {FIELDS[kind]: f"{name}:{','.join(order)}".rstrip(":")}) for order in orders
+    }
     assert keys == {key(setting)}
 
 
 @few
 @given(
-    st.lists(st.tuples(st.integers(1, 99), st.integers(1, 50)), min_size=1, max_size=4, unique_by=lambda drop: drop[0]),
+    st.lists(
+        st.tuples(st.integers(1, 99), st.integers(1, 50)),
+        min_size=1,
+        max_size=4,
+        unique_by=lambda drop: drop[0],
+    ),
     st.randoms(),
 )
 def test_the_order_of_drops(drops: list[tuple[int, int]], chance: random.Random) -> None:
@@ -240,14 +301,22 @@ def test_the_order_of_drops(drops: list[tuple[int, int]], chance: random.Random)
     assert key({"lr_drop": plain}) == key({"lr_drop": other})
 
 
-BASE = {"task": "quadratic", "budget": "5e3", "seed": "1", "lr_drop": "0.5:0.5", "aggregator": "cwtm"}
+BASE = {
+    "task": "quadratic",
+    "budget": "5e3",
+    "seed": "1",
+    "lr_drop": "0.5:0.5",
+    "aggregator": "cwtm",
+}
 GRID = {"method": ["sgd", "momentum:form=ema,beta=0.90"], "learning_rate": ["1e-2", "0.5"]}
 
 
 @few
 @given(st.randoms())
 def test_the_order_of_keys_in_a_file(chance: random.Random) -> None:
-    """JSON is YAML, in which the order of a mapping's keys can be chosen; the runs may come in another order."""
+    """JSON is YAML, in which the order of a mapping's keys can be chosen; the runs may come in
+    another order.
+    """
 
     def shuffled(mapping: Mapping[str, Any]) -> dict[str, Any]:
         return dict(chance.sample(list(mapping.items()), len(mapping)))
@@ -259,9 +328,13 @@ def test_the_order_of_keys_in_a_file(chance: random.Random) -> None:
         "exclude": [shuffled({"method": "sgd", "budget": 1})],
     }
     expected = {
-        key(BASE | {"method": method, "learning_rate": rate}) for method in GRID["method"] for rate in GRID["learning_rate"]
+        key(BASE | {"method": method, "learning_rate": rate})
+        for method in GRID["method"]
+        for rate in GRID["learning_rate"]
     }
-    assert {run.key for run in plan(parse_sweep(json.dumps(shuffled(document)), "x")).runs} == expected
+    assert {
+        run.key for run in plan(parse_sweep(json.dumps(shuffled(document)), "x")).runs
+    } == expected
 
 
 @few
@@ -271,7 +344,10 @@ def test_the_order_of_keys_in_a_file(chance: random.Random) -> None:
     st.sampled_from(["0", "-0.0"]),
 )
 def test_numbers_in_a_file(rate: str, budget: str, decay: str) -> None:
-    text = f"name: x\nbase: {{learning_rate:   {rate} , budget: {budget},\n   weight_decay: {decay}}}\n"
+    text = (
+        f"name: x\nbase: {{learning_rate:   {rate} , budget: {budget},\n   weight_decay: "
+        f"{decay}}}\n"
+    )
     (run,) = plan(parse_sweep(text, "x")).runs
     assert run.key == resolve(RunSpec(learning_rate=1.0, budget=5000, weight_decay=0.0)).key
 
@@ -283,7 +359,13 @@ def test_numbers_in_a_file(rate: str, budget: str, decay: str) -> None:
 @few
 @given(data=st.data())
 def test_another_value_of_a_field_is_another_run(info: ParameterInfo, data: st.DataObject) -> None:
-    usual = {"task": "digits", "method": "momentum", "model": "mlp", "lr_drop": "none", "byzantine": "0"}
+    usual = {
+        "task": "digits",
+        "method": "momentum",
+        "model": "mlp",
+        "lr_drop": "none",
+        "byzantine": "0",
+    }
     spec = resolve(RunSpec.from_text(usual)).spec
     value = CHANGED[info.field] if info.field in CHANGED else data.draw(values_of(info))
     assume(value != getattr(spec, info.field))
@@ -298,10 +380,15 @@ def test_another_value_of_a_field_is_another_run(info: ParameterInfo, data: st.D
 @every_parameter
 @fewer
 @given(data=st.data())
-def test_another_value_of_a_parameter_is_another_run(kind: str, name: str, info: ParameterInfo, data: st.DataObject) -> None:
+def test_another_value_of_a_parameter_is_another_run(
+    kind: str, name: str, info: ParameterInfo, data: st.DataObject
+) -> None:
     """Also where one of them is what auto comes to: it has auto's key, and the other has not."""
     setting = setting_of(kind, name)
     left, right = data.draw(values_of(info)), data.draw(values_of(info))
     assume(left != right)
-    keys = [resolved(setting | {FIELDS[kind]: given_text(kind, name, info, format_value(value))}) for value in (left, right)]
+    keys = [
+        resolved(setting | {FIELDS[kind]: given_text(kind, name, info, format_value(value))})
+        for value in (left, right)
+    ]
     assert keys[0] != keys[1]

@@ -11,7 +11,16 @@ from dynabro_cli.experiment.complete import answering, answering_count
 
 @pytest.mark.parametrize(
     ("share", "workers", "expected"),
-    [(1.0, 17, 17), (0.5, 17, 9), (0.28, 25, 7), (0.7, 10, 7), (0.3, 10, 3), (0.01, 17, 1), (0.99, 17, 17), (1e-12, 5, 1)],
+    [
+        (1.0, 17, 17),
+        (0.5, 17, 9),
+        (0.28, 25, 7),
+        (0.7, 10, 7),
+        (0.3, 10, 3),
+        (0.01, 17, 1),
+        (0.99, 17, 17),
+        (1e-12, 5, 1),
+    ],
 )
 def test_how_many(share: float, workers: int, expected: int) -> None:
     """ceil(share m), where 0.28 x 25 is 7.000000000000001 to a computer, and 7 all the same."""
@@ -28,10 +37,14 @@ def test_a_function_of_seed_and_round() -> None:
 
 
 def test_uniform_over_workers() -> None:
-    """The same test as for uniform Byzantine sets (tests/switching/test_periodic.py): wrong with probability 1e-6."""
+    """The same test as for uniform Byzantine sets (tests/switching/test_periodic.py): wrong with
+    probability 1e-6.
+    """
     draws, m, n = 4000, 9, 4
     counts = np.zeros(m)
     for round_ in range(draws):
         counts[answering(0, 0.4, m, round_)] += 1
     q = n / m
-    assert ((counts - draws * q) ** 2).sum() / (draws * q * (1 - q) * m / (m - 1)) < chi2.isf(1e-6, m - 1)
+    assert ((counts - draws * q) ** 2).sum() / (draws * q * (1 - q) * m / (m - 1)) < chi2.isf(
+        1e-6, m - 1
+    )

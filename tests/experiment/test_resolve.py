@@ -1,4 +1,6 @@
-"""Resolution of a typed spec into a complete and canonical one, or into a list of all its problems."""
+"""Resolution of a typed spec into a complete and canonical one, or into a list of all its
+problems.
+"""
 
 from __future__ import annotations
 
@@ -64,12 +66,19 @@ def test_the_papers_settings_are_the_defaults(task: str) -> None:
     spec = filled(task=task)
     assert {name: getattr(spec, name) for name in TASKS[task]} == TASKS[task]
     assert spec.aggregator == "cwtm"
-    assert all(getattr(spec, field.name) is not None for field in dataclasses.fields(spec) if field.name != "model")
+    assert all(
+        getattr(spec, field.name) is not None
+        for field in dataclasses.fields(spec)
+        if field.name != "model"
+    )
 
 
 @pytest.mark.parametrize("task", ["mnist", "cifar10", "digits"])
 def test_the_default_learning_rate_depends_on_the_method(task: str) -> None:
-    rates = {method: filled(task=task, method=method).learning_rate for method in ("sgd", "momentum:beta=0.99", "dynabro")}
+    rates = {
+        method: filled(task=task, method=method).learning_rate
+        for method in ("sgd", "momentum:beta=0.99", "dynabro")
+    }
     assert rates == {"sgd": 0.01, "momentum:beta=0.99": 0.01, "dynabro": 0.05}
 
 
@@ -128,8 +137,17 @@ def test_texts_become_canonical() -> None:
     [
         {},
         {"task": "quadratic:start=1:2,radius=9", "method": "momentum", "switching": "rotating"},
-        {"task": "cifar10", "method": "dynabro:filter=option2", "lr_rule": "adagrad-norm", "attack": "alie:z=1.5"},
-        {"task": "image-folder:name=x,like=mnist", "pre_aggregators": "nnm:f=2", "lr_drop": "0.9:0.5,0.4:0.1"},
+        {
+            "task": "cifar10",
+            "method": "dynabro:filter=option2",
+            "lr_rule": "adagrad-norm",
+            "attack": "alie:z=1.5",
+        },
+        {
+            "task": "image-folder:name=x,like=mnist",
+            "pre_aggregators": "nnm:f=2",
+            "lr_drop": "0.9:0.5,0.4:0.1",
+        },
     ],
 )
 def test_resolving_twice_changes_nothing(given: dict[str, Any]) -> None:
@@ -140,7 +158,8 @@ def test_resolving_twice_changes_nothing(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "byzantine"), [(1, 0), (2, 0), (3, 1), (5, 2), (9, 4), (17, 8), (18, 8), (34, 16), (100, 47)]
+    ("workers", "byzantine"),
+    [(1, 0), (2, 0), (3, 1), (5, 2), (9, 4), (17, 8), (18, 8), (34, 16), (100, 47)],
 )
 def test_byzantine_scales_with_the_workers(workers: int, byzantine: int) -> None:
     assert filled(task="mnist", workers=workers).byzantine == byzantine
@@ -155,7 +174,9 @@ def test_byzantine_of_rotating_is_the_largest_third() -> None:
 
 
 def test_rotating_among_four_workers() -> None:
-    """The largest third is two of four, which is not less than half: no number of Byzantine workers is advised."""
+    """The largest third is two of four, which is not less than half: no number of Byzantine workers
+    is advised.
+    """
     given = {"method": "momentum", "switching": "rotating", "workers": 4}
     for byzantine in (None, 1):
         (line,) = problems(**given, byzantine=byzantine)
@@ -167,7 +188,10 @@ def test_option2_aggregates_with_mfm() -> None:
     assert filled(method="dynabro:filter=option2,noise_bound=3").aggregator == "mfm"
     assert filled(method="dynabro:filter=option1").aggregator == "cwtm"
     (line,) = problems(method="dynabro:filter=option2", aggregator="gm")
-    assert line.startswith("method 'dynabro:filter=option2' aggregates with mfm, and aggregator=gm. Try: no --aggregator")
+    assert line.startswith(
+        "method 'dynabro:filter=option2' aggregates with mfm, and aggregator=gm. Try: no "
+        "--aggregator"
+    )
 
 
 def test_assembled_parts_know_of_each_other() -> None:
@@ -177,7 +201,8 @@ def test_assembled_parts_know_of_each_other() -> None:
     assert method.threshold == pytest.approx(2 * math.sqrt(8 * math.log(16 * 25 * rounds)) * 2)
     assert aggregator.kappa is None
     _, mixed = resolve(RunSpec(pre_aggregators="nnm", workers=5)).assemble()
-    assert mixed.kappa == pytest.approx(8 * 2 / 3 * (6 * 2 * (1 + 2) + 1))  # NNM before CWTM, at f = 2 of 5
+    # NNM before CWTM, at f = 2 of 5
+    assert mixed.kappa == pytest.approx(8 * 2 / 3 * (6 * 2 * (1 + 2) + 1))
 
 
 def test_two_f_must_be_less_than_m() -> None:
@@ -185,7 +210,8 @@ def test_two_f_must_be_less_than_m() -> None:
         line = problems(workers=workers, byzantine=byzantine)[0]
         most = (workers - 1) // 2
         assert line.startswith(
-            f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f is at most {most}"
+            f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f "
+            f"is at most {most}"
         )
         assert f"Try: --byzantine {most}" in line
     assert filled(workers=4, byzantine=1).byzantine == 1
@@ -194,7 +220,10 @@ def test_two_f_must_be_less_than_m() -> None:
 def test_a_batch_cannot_be_larger_than_the_data() -> None:
     assert filled(batch_size=1437).batch_size == 1437
     (line,) = problems(batch_size=1438)
-    assert line == "batch_size=1438 is larger than the 1437 training samples of 'digits'. Try: --batch-size 16"
+    assert (
+        line == "batch_size=1438 is larger than the 1437 training samples of 'digits'. Try: "
+        "--batch-size 16"
+    )
     assert filled(task="quadratic", batch_size=10**6).batch_size == 10**6
 
 
@@ -203,7 +232,10 @@ def test_models_and_tasks() -> None:
         "task 'quadratic:sigma=1' has no model, and model=mlp. Try: no --model"
     ]
     (line,) = problems(task="digits", model="cnn-mnist")
-    assert line.startswith("model 'cnn-mnist' needs images of at least 16 x 16 pixels, but the task's are 8 x 8. Try: --model")
+    assert line.startswith(
+        "model 'cnn-mnist' needs images of at least 16 x 16 pixels, but the task's are 8 x 8. "
+        "Try: --model"
+    )
 
 
 def test_adagrad_norm_has_no_drops() -> None:
@@ -213,11 +245,18 @@ def test_adagrad_norm_has_no_drops() -> None:
 
 
 def test_an_objective_has_one_precision() -> None:
-    assert filled(task="quadratic").precision == filled(task="quadratic", precision="fp32").precision == "fp32"
+    assert (
+        filled(task="quadratic").precision
+        == filled(task="quadratic", precision="fp32").precision
+        == "fp32"
+    )
     for precision in ("tf32", "bf16"):
         assert filled(task="digits", precision=precision).precision == precision
         assert problems(task="quadratic:sigma=1", precision=precision) == [
-            f"task 'quadratic:sigma=1' is computed in double precision, and precision={precision}. Try: --precision fp32"
+            (
+                "task 'quadratic:sigma=1' is computed in double precision, and "
+                f"precision={precision}. Try: --precision fp32"
+            )
         ]
 
 
@@ -229,7 +268,9 @@ def test_parts_that_do_not_fit() -> None:
     assert "needs an aggregator with a proved kappa" in line
     (line,) = problems(method="sgd", attack="momentum-tailored:lambda=1")
     assert "needs a momentum parameter" in line
-    (line,) = problems(method="momentum", attack="momentum-tailored:lambda=1", attack_entry="message")
+    (line,) = problems(
+        method="momentum", attack="momentum-tailored:lambda=1", attack_entry="message"
+    )
     assert line.endswith("--attack-entry gradient")
     (line,) = problems(method="sgd", switching="rotating")
     assert "Try: 'rotating:period=...'" in line
@@ -240,7 +281,9 @@ def test_parts_that_do_not_fit() -> None:
 
 
 def test_parts_that_do_not_fit_are_told_together() -> None:
-    lines = problems(method="sgd", aggregator="mfm", attack="momentum-tailored:lambda=1", switching="rotating")
+    lines = problems(
+        method="sgd", aggregator="mfm", attack="momentum-tailored:lambda=1", switching="rotating"
+    )
     assert [line.partition(" needs")[0].partition(" takes")[0] for line in lines] == [
         "aggregator 'mfm'",
         "attack 'momentum-tailored'",
@@ -262,13 +305,19 @@ def test_unknown_names_are_told_all_at_once() -> None:
     lines = problems(**NAMES, workers=0, clock="wall")
     assert len(lines) == len(NAMES) + 2
     text = "\n".join(lines)
-    for start in ("clock=wall", "workers=0", *(f"unknown {kind} '" for kind in ("method", "attack", "switching strategy"))):
+    for start in (
+        "clock=wall",
+        "workers=0",
+        *(f"unknown {kind} '" for kind in ("method", "attack", "switching strategy")),
+    ):
         assert f"\n{start}" in f"\n{text}"
     for name in ("dynabro", "ipm", "periodic", "nnm", "cnn-mnist", "cwtm"):
         assert f"(did you mean '{name}'?)" in text
 
 
-@pytest.mark.parametrize("given", [{"workers": 0}, {"task": "mnits"}, {"method": "dynabr"}, {"byzantine": 9}])
+@pytest.mark.parametrize(
+    "given", [{"workers": 0}, {"task": "mnits"}, {"method": "dynabr"}, {"byzantine": 9}]
+)
 def test_a_wrong_drop_is_told_with_whatever_else_is_wrong(given: dict[str, Any]) -> None:
     assert any(line.startswith("lr_drop=x is not legal") for line in problems(lr_drop="x", **given))
 
@@ -284,7 +333,10 @@ def test_every_problem_of_one_component_is_told() -> None:
     assert len(lines) == 6  # beta, form; q, p, D, delta_max
 
 
-@pytest.mark.parametrize("name", ["task", "model", "method", "aggregator", "pre_aggregators", "attack", "switching", "lr_drop"])
+@pytest.mark.parametrize(
+    "name",
+    ["task", "model", "method", "aggregator", "pre_aggregators", "attack", "switching", "lr_drop"],
+)
 @pytest.mark.parametrize("value", [3, 0.5, ["sgd"]])
 def test_values_that_are_no_text(name: str, value: Any) -> None:
     assert any(line.startswith(f"{name}=") for line in problems(**{name: value}))
@@ -297,20 +349,45 @@ AUTO: list[tuple[dict[str, Any], str, str, str]] = [
     ({}, "aggregator", "krum:neighbours=m-f-1,f=7", "krum:f=7,neighbours=m-f-1"),
     ({"byzantine": 7}, "aggregator", "krum:neighbours=m-f-1,f=7", "krum:neighbours=m-f-1"),
     ({}, "pre_aggregators", "nnm:f=8+nnm:f=7+nnm:f=8", "nnm+nnm:f=7+nnm"),
-    ({"method": "dynabro:filter=option2,noise_bound=3", "budget": 7}, "aggregator", "mfm:threshold={T}", "mfm"),
+    (
+        {"method": "dynabro:filter=option2,noise_bound=3", "budget": 7},
+        "aggregator",
+        "mfm:threshold={T}",
+        "mfm",
+    ),
     ({"method": "sgd"}, "aggregator", "mfm:threshold=2.5", "mfm:threshold=2.5"),
     ({"budget": 700}, "method", "dynabro:jmax=6", "dynabro:jmax=auto"),
     ({"budget": 700}, "method", "dynabro:jmax=7", "dynabro"),
     ({"budget": 1000}, "method", "dynabro:jmax=auto", "dynabro"),
     ({}, "method", "dynabro:noise_bound=auto", "dynabro"),
-    ({"method": "momentum:beta=0.99"}, "attack", "momentum-tailored:lambda=1,beta=0.99", "momentum-tailored:lambda=1"),
-    ({"method": "momentum"}, "attack", "momentum-tailored:lambda=1,beta=0.99", "momentum-tailored:lambda=1,beta=0.99"),
+    (
+        {"method": "momentum:beta=0.99"},
+        "attack",
+        "momentum-tailored:lambda=1,beta=0.99",
+        "momentum-tailored:lambda=1",
+    ),
+    (
+        {"method": "momentum"},
+        "attack",
+        "momentum-tailored:lambda=1,beta=0.99",
+        "momentum-tailored:lambda=1,beta=0.99",
+    ),
     ({"method": "momentum:beta=0.99"}, "switching", "rotating:period=33", "rotating"),
     ({"method": "sgd"}, "switching", "rotating:period=33", "rotating:period=33"),
     ({"task": "quadratic"}, "attack", "alie:z=0", "alie"),
-    ({"task": "quadratic", "method": "momentum", "switching": "rotating"}, "attack", "alie:z=0", "alie"),
+    (
+        {"task": "quadratic", "method": "momentum", "switching": "rotating"},
+        "attack",
+        "alie:z=0",
+        "alie",
+    ),
     ({"task": "quadratic", "workers": 9, "switching": "static"}, "attack", "alie:z=0", "alie:z=0"),
-    ({"task": "quadratic", "switching": "bernoulli:p=0,D=1,delta_max=1"}, "attack", "alie:z=0", "alie:z=0"),
+    (
+        {"task": "quadratic", "switching": "bernoulli:p=0,D=1,delta_max=1"},
+        "attack",
+        "alie:z=0",
+        "alie:z=0",
+    ),
     ({"method": "sgd"}, "task", "quadratic:start=3:-3.0:3,dimension=3", "quadratic:dimension=3"),
     ({"method": "sgd"}, "task", "quadratic:start=3:-3", "quadratic"),
     ({"method": "sgd"}, "task", "quadratic:start=3:3", "quadratic:start=3:3"),
@@ -318,7 +395,9 @@ AUTO: list[tuple[dict[str, Any], str, str, str]] = [
 
 
 @pytest.mark.parametrize(("given", "field", "text", "expected"), AUTO)
-def test_what_auto_comes_to_is_written_as_auto(given: dict[str, Any], field: str, text: str, expected: str) -> None:
+def test_what_auto_comes_to_is_written_as_auto(
+    given: dict[str, Any], field: str, text: str, expected: str
+) -> None:
     """However it is typed, a run has one text, one mapping and one key."""
     threshold = 2 * math.sqrt(8 * math.log(16 * 17**2 * 1)) * 3  # 2 C V of a run of one round
     run = resolve(RunSpec(**given, **{field: text.format(T=repr(threshold))}))
@@ -343,13 +422,20 @@ def test_rotating_groups_of_unlike_sizes_have_no_one_z() -> None:
 @pytest.mark.parametrize("method", ["byzantine-sgd", "safeguard", "safeguard:guards=single"])
 def test_methods_that_filter_take_the_mean(method: str) -> None:
     assert filled(method=method).aggregator == "mean"
-    assert resolve(RunSpec(method=method, aggregator="mean")).key == resolve(RunSpec(method=method)).key
+    assert (
+        resolve(RunSpec(method=method, aggregator="mean")).key
+        == resolve(RunSpec(method=method)).key
+    )
     first, second = problems(method=method, aggregator="cwtm", pre_aggregators="nnm")
     assert first == (
-        f"method '{method}' filters by itself and takes the mean of what is left, and aggregator=cwtm. "
+        f"method '{method}' filters by itself and takes the mean of what is left, and "
+        "aggregator=cwtm. "
         "Try: no --aggregator, or --aggregator mean"
     )
-    assert second == f"method '{method}' judges each worker's own messages, and pre_aggregators=nnm. Try: no --pre"
+    assert (
+        second == f"method '{method}' judges each worker's own messages, and pre_aggregators=nnm. "
+        "Try: no --pre"
+    )
 
 
 def test_a_cohort_has_its_share_of_byzantine_workers() -> None:
@@ -358,17 +444,30 @@ def test_a_cohort_has_its_share_of_byzantine_workers() -> None:
     rule = run.cohort_rule(method)
     assert rule is not None
     messages = torch.tensor([[0.0], [1.0], [2.0], [30.0], [40.0]])
-    assert rule.aggregate(messages, {}, 1)[0].tolist() == [2.0]  # floor(5 x 8/17) = 2 are cut from either side
-    assert resolve(RunSpec(method="sgd")).cohort_rule(resolve(RunSpec(method="sgd")).assemble()[0]) is None
+    # floor(5 x 8/17) = 2 are cut from either side
+    assert rule.aggregate(messages, {}, 1)[0].tolist() == [2.0]
+    assert (
+        resolve(RunSpec(method="sgd")).cohort_rule(resolve(RunSpec(method="sgd")).assemble()[0])
+        is None
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "batches"),
-    [({}, 90), ({"data": "sorted"}, 6), ({"validation": 0.5}, 45), ({"data": "dirichlet:alpha=1", "validation": 0.5}, 3)],
+    [
+        ({}, 90),
+        ({"data": "sorted"}, 6),
+        ({"validation": 0.5}, 45),
+        ({"data": "dirichlet:alpha=1", "validation": 0.5}, 3),
+    ],
 )
 def test_a_full_gradient_is_one_of_a_workers_samples(fields: dict[str, Any], batches: int) -> None:
-    """Digits have 1437 samples to train on, 719 where half of them is held out; 17 workers have 85 or 43 each."""
-    run = resolve(RunSpec(task="digits", method="marina-pp", batch_size=16, workers=17, byzantine=2, **fields))
+    """Digits have 1437 samples to train on, 719 where half of them is held out; 17 workers have 85
+    or 43 each.
+    """
+    run = resolve(
+        RunSpec(task="digits", method="marina-pp", batch_size=16, workers=17, byzantine=2, **fields)
+    )
     assert run.method_setting.batches == batches
 
 
@@ -386,4 +485,6 @@ def test_a_full_gradient_is_one_of_a_workers_samples(fields: dict[str, Any], bat
 def test_what_tells_workers_apart_needs_all_of_them(fields: dict[str, Any], what: str) -> None:
     with pytest.raises(SpecError) as caught:
         resolve(RunSpec(**{"method": "sgd"} | fields, workers=17, byzantine=3, participation=0.5))
-    assert caught.value.problems == [f"{what} needs every worker in every round, and participation=0.5. Try: --participation 1"]
+    assert caught.value.problems == [
+        f"{what} needs every worker in every round, and participation=0.5. Try: --participation 1"
+    ]

@@ -16,8 +16,18 @@ from dynabro_cli.experiment.spec import fields, option
 
 def test_defaults_are_the_papers_main_setting() -> None:
     spec = RunSpec()
-    assert (spec.task, spec.method, spec.attack, spec.attack_entry) == ("digits", "dynabro", "sf", None)
-    assert (spec.switching, spec.clock, spec.pre_aggregators, spec.seed) == ("periodic:K=10", "round", "none", 0)
+    assert (spec.task, spec.method, spec.attack, spec.attack_entry) == (
+        "digits",
+        "dynabro",
+        "sf",
+        None,
+    )
+    assert (spec.switching, spec.clock, spec.pre_aggregators, spec.seed) == (
+        "periodic:K=10",
+        "round",
+        "none",
+        0,
+    )
     assert spec.problems() == []
 
 
@@ -32,8 +42,12 @@ def test_unknown_fields_are_refused_all_at_once() -> None:
     with pytest.raises(SpecError) as caught:
         RunSpec.from_mapping({"sed": 1, "budget": 5, "learning-rate": 0.1, "xyzzy": 0})
     first, second, third = caught.value.problems
-    assert first.startswith("unknown field 'sed' (did you mean 'seed'?); legal: task, model, method, ")
-    assert second.startswith("unknown field 'learning-rate' (did you mean 'learning_rate'?); legal: ")
+    assert first.startswith(
+        "unknown field 'sed' (did you mean 'seed'?); legal: task, model, method, "
+    )
+    assert second.startswith(
+        "unknown field 'learning-rate' (did you mean 'learning_rate'?); legal: "
+    )
     assert third.startswith("unknown field 'xyzzy'; legal: ")
     assert RunSpec.from_mapping({"seed": 1, "task": "mnist"}) == RunSpec(seed=1, task="mnist")
 
@@ -45,19 +59,30 @@ def test_unknown_fields_of_text_are_refused() -> None:
 
 def test_text_becomes_numbers() -> None:
     spec = RunSpec.from_text(
-        {"seed": "7", "workers": "17", "budget": "1e3", "learning_rate": "1e-3", "weight_decay": "0", "method": "sgd"}
+        {
+            "seed": "7",
+            "workers": "17",
+            "budget": "1e3",
+            "learning_rate": "1e-3",
+            "weight_decay": "0",
+            "method": "sgd",
+        }
     )
-    assert spec == RunSpec(seed=7, workers=17, budget=1000, learning_rate=1e-3, weight_decay=0.0, method="sgd")
-    assert {name: type(getattr(spec, name)) for name in ("seed", "workers", "budget")} == dict.fromkeys(
-        ("seed", "workers", "budget"), int
+    assert spec == RunSpec(
+        seed=7, workers=17, budget=1000, learning_rate=1e-3, weight_decay=0.0, method="sgd"
     )
+    assert {
+        name: type(getattr(spec, name)) for name in ("seed", "workers", "budget")
+    } == dict.fromkeys(("seed", "workers", "budget"), int)
     assert spec.problems() == []
 
 
 def test_auto_is_the_tasks_own() -> None:
     optional = [name for name, info in fields().items() if info.optional]
     assert RunSpec.from_text(dict.fromkeys(optional, "auto")) == RunSpec()
-    assert optional == [field.name for field in dataclasses.fields(RunSpec) if field.default is None]
+    assert optional == [
+        field.name for field in dataclasses.fields(RunSpec) if field.default is None
+    ]
 
 
 @pytest.mark.parametrize("seed", [2**53 + 1, 2**62 + 1, 2**63 - 1])
@@ -69,35 +94,119 @@ def test_large_seeds_are_read_as_typed(seed: int) -> None:
 
 
 ILLEGAL: list[tuple[str, Any, str]] = [
-    ("workers", 0, "workers=0 is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto"),
-    ("workers", 2.5, "workers=2.5 is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto"),
-    ("workers", True, "workers=true is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto"),
-    ("workers", "many", "workers=many is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto"),
-    ("byzantine", -1, "byzantine=-1 is not legal. Try: --byzantine with a whole number >= 0 and <= 2147483647 or auto"),
-    ("budget", 0, "budget=0 is not legal. Try: --budget with a whole number >= 1 and <= 2000000000 or auto"),
-    ("batch_size", 0, "batch_size=0 is not legal. Try: --batch-size with a whole number >= 1 and <= 2147483647 or auto"),
+    (
+        "workers",
+        0,
+        "workers=0 is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto",
+    ),
+    (
+        "workers",
+        2.5,
+        "workers=2.5 is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto",
+    ),
+    (
+        "workers",
+        True,
+        "workers=true is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto",
+    ),
+    (
+        "workers",
+        "many",
+        "workers=many is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto",
+    ),
+    (
+        "byzantine",
+        -1,
+        (
+            "byzantine=-1 is not legal. Try: --byzantine with a whole number >= 0 and <= "
+            "2147483647 or auto"
+        ),
+    ),
+    (
+        "budget",
+        0,
+        "budget=0 is not legal. Try: --budget with a whole number >= 1 and <= 2000000000 or auto",
+    ),
+    (
+        "batch_size",
+        0,
+        (
+            "batch_size=0 is not legal. Try: --batch-size with a whole number >= 1 and <= "
+            "2147483647 or auto"
+        ),
+    ),
     ("learning_rate", 0.0, "learning_rate=0 is not legal. Try: --lr with a number > 0 or auto"),
-    ("learning_rate", math.nan, "learning_rate=nan is not legal. Try: --lr with a number > 0 or auto"),
-    ("learning_rate", math.inf, "learning_rate=inf is not legal. Try: --lr with a number > 0 or auto"),
-    ("learning_rate", "fast", "learning_rate=fast is not legal. Try: --lr with a number > 0 or auto"),
-    ("weight_decay", -1e-4, "weight_decay=-0.0001 is not legal. Try: --weight-decay with a number >= 0 or auto"),
-    ("weight_decay", math.inf, "weight_decay=inf is not legal. Try: --weight-decay with a number >= 0 or auto"),
-    ("eval_every", 0, "eval_every=0 is not legal. Try: --eval-every with a whole number >= 1 and <= 2147483647 or auto"),
+    (
+        "learning_rate",
+        math.nan,
+        "learning_rate=nan is not legal. Try: --lr with a number > 0 or auto",
+    ),
+    (
+        "learning_rate",
+        math.inf,
+        "learning_rate=inf is not legal. Try: --lr with a number > 0 or auto",
+    ),
+    (
+        "learning_rate",
+        "fast",
+        "learning_rate=fast is not legal. Try: --lr with a number > 0 or auto",
+    ),
+    (
+        "weight_decay",
+        -1e-4,
+        "weight_decay=-0.0001 is not legal. Try: --weight-decay with a number >= 0 or auto",
+    ),
+    (
+        "weight_decay",
+        math.inf,
+        "weight_decay=inf is not legal. Try: --weight-decay with a number >= 0 or auto",
+    ),
+    (
+        "eval_every",
+        0,
+        (
+            "eval_every=0 is not legal. Try: --eval-every with a whole number >= 1 and <= "
+            "2147483647 or auto"
+        ),
+    ),
     ("seed", -1, f"seed=-1 is not legal. Try: --seed with a whole number >= 0 and <= {2**63 - 1}"),
-    ("seed", 2**63, f"seed={2**63} is not legal. Try: --seed with a whole number >= 0 and <= {2**63 - 1}"),
-    ("seed", None, f"seed=auto is not legal. Try: --seed with a whole number >= 0 and <= {2**63 - 1}"),
+    (
+        "seed",
+        2**63,
+        f"seed={2**63} is not legal. Try: --seed with a whole number >= 0 and <= {2**63 - 1}",
+    ),
+    (
+        "seed",
+        None,
+        f"seed=auto is not legal. Try: --seed with a whole number >= 0 and <= {2**63 - 1}",
+    ),
     (
         "attack_entry",
         "before",
-        "attack_entry=before is not legal. Try: --attack-entry with gradient or message or state or data or auto",
+        (
+            "attack_entry=before is not legal. Try: --attack-entry with gradient or message or "
+            "state or data or auto"
+        ),
     ),
     ("clock", "wall", "clock=wall is not legal. Try: --clock with round or computation"),
     ("lr_rule", "adam", "lr_rule=adam is not legal. Try: --lr-rule with fixed or adagrad-norm"),
-    ("precision", "fp64", "precision=fp64 is not legal. Try: --precision with fp32 or tf32 or bf16"),
+    (
+        "precision",
+        "fp64",
+        "precision=fp64 is not legal. Try: --precision with fp32 or tf32 or bf16",
+    ),
     ("precision", None, "precision=auto is not legal. Try: --precision with fp32 or tf32 or bf16"),
     ("validation", 1.0, "validation=1 is not legal. Try: --validation with a number >= 0 and < 1"),
-    ("validation", -0.1, "validation=-0.1 is not legal. Try: --validation with a number >= 0 and < 1"),
-    ("validation", None, "validation=auto is not legal. Try: --validation with a number >= 0 and < 1"),
+    (
+        "validation",
+        -0.1,
+        "validation=-0.1 is not legal. Try: --validation with a number >= 0 and < 1",
+    ),
+    (
+        "validation",
+        None,
+        "validation=auto is not legal. Try: --validation with a number >= 0 and < 1",
+    ),
     ("data", None, "data=auto is not legal. Try: --data with a word"),
     ("method", 3, "method=3 is not legal. Try: --method with a word"),
     ("pre_aggregators", None, "pre_aggregators=auto is not legal. Try: --pre with a word"),
@@ -110,7 +219,14 @@ def test_illegal_values(name: str, value: Any, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("workers", "2.5"), ("workers", "many"), ("learning_rate", "inf"), ("seed", ""), ("budget", "1e400")]
+    ("name", "text"),
+    [
+        ("workers", "2.5"),
+        ("workers", "many"),
+        ("learning_rate", "inf"),
+        ("seed", ""),
+        ("budget", "1e400"),
+    ],
 )
 def test_text_that_is_no_legal_number_is_kept_to_be_complained_about(name: str, text: str) -> None:
     spec = RunSpec.from_text({name: text})
@@ -121,11 +237,19 @@ def test_text_that_is_no_legal_number_is_kept_to_be_complained_about(name: str, 
 
 def test_every_illegal_field_is_told() -> None:
     spec = RunSpec(workers=0, budget=-1, clock="wall", seed=-1)
-    assert [line.partition("=")[0] for line in spec.problems()] == ["clock", "workers", "budget", "seed"]
+    assert [line.partition("=")[0] for line in spec.problems()] == [
+        "clock",
+        "workers",
+        "budget",
+        "seed",
+    ]
 
 
 def test_options() -> None:
-    assert [option(name) for name in ("learning_rate", "pre_aggregators", "attack_entry", "lr_rule", "seed")] == [
+    assert [
+        option(name)
+        for name in ("learning_rate", "pre_aggregators", "attack_entry", "lr_rule", "seed")
+    ] == [
         "--lr",
         "--pre",
         "--attack-entry",
@@ -143,7 +267,21 @@ def test_drops() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0.8", "0.8:0", "0:0.1", "1:0.1", "-0.5:0.1", "x:1", "0.8:0.1:2", "0.8:0.1,", "nan:0.1", "0.5:nan", "0.5:inf"]
+    "text",
+    [
+        "",
+        "0.8",
+        "0.8:0",
+        "0:0.1",
+        "1:0.1",
+        "-0.5:0.1",
+        "x:1",
+        "0.8:0.1:2",
+        "0.8:0.1,",
+        "nan:0.1",
+        "0.5:nan",
+        "0.5:inf",
+    ],
 )
 def test_illegal_drops(text: str) -> None:
     with pytest.raises(SpecError, match=f"lr_drop={text} is not legal; .*Try: --lr-drop 0.8:0.1"):

@@ -1,16 +1,20 @@
-"""Kill processes in the middle of their work, hundreds of times, and compare what is stored with an undisturbed sweep.
+"""Kill processes in the middle of their work, hundreds of times, and compare what is stored with an
+undisturbed sweep.
 
-``python -m tests.faults.campaign --kills 200 --kind workers --kind scheduler --db sqlite --db postgres`` makes the sweep of
-``oracle`` again and again, until so many kills have hit. A kill counts only if it hit: the command had stored rows of the run
-that it was making, and the run was in progress. Kills of workers and nodes are told by the runs' logs, kills of the scheduler
-by the runs that it left ``running``, kills in a transaction by the signal that the command ended with.
+``python -m tests.faults.campaign --kills 200 --kind workers --kind scheduler --db sqlite --db
+postgres`` makes the sweep of ``oracle`` again and again, until so many kills have hit. A kill
+counts only if it hit: the command had stored rows of the run that it was making, and the run was in
+progress. Kills of workers and nodes are told by the runs' logs, kills of the scheduler by the runs
+that it left ``running``, kills in a transaction by the signal that the command ended with.
 
-Outages are no kills: ``.ci/postgres python -m tests.faults.campaign --kind outages --db postgres --kills 12 --every 300`` makes
-the sweep by two commands at once for an hour, on a server of its own that is restarted, or drops its connections, every five
-minutes. Both commands have to wait, and to end well.
+Outages are no kills: ``.ci/postgres python -m tests.faults.campaign --kind outages --db postgres
+--kills 12 --every 300`` makes the sweep by two commands at once for an hour, on a server of its own
+that is restarted, or drops its connections, every five minutes. Both commands have to wait, and to
+end well.
 
-A table says what was found, and the exit code is 1 if rows differ, or if a process, a row or a file is left that should not be.
-With ``--folder`` a campaign that was stopped goes on. PostgreSQL: ``.ci/postgres python -m tests.faults.campaign``.
+A table says what was found, and the exit code is 1 if rows differ, or if a process, a row or a file
+is left that should not be. With ``--folder`` a campaign that was stopped goes on. PostgreSQL:
+``.ci/postgres python -m tests.faults.campaign``.
 """
 
 from __future__ import annotations
@@ -32,12 +36,27 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.faults import ray_nodes
-from tests.faults.oracle import DYNABRO, MOMENTUM, SEEDS, TABLES, Content, Place, check_part, check_whole, end, read, run, sweep
+from tests.faults.oracle import (
+    DYNABRO,
+    MOMENTUM,
+    SEEDS,
+    TABLES,
+    Content,
+    Place,
+    check_part,
+    check_whole,
+    end,
+    read,
+    run,
+    sweep,
+)
 from tests.faults.processes import of_place, within
 from tests.postgres import VARIABLE, OwnServer, cut_connections, empty_database, own_server
 
 PATIENCE = 3600
-"""Seconds after which a command that does not end is a failure, on a machine that does other things, too."""
+"""Seconds after which a command that does not end is a failure, on a machine that does other
+things, too.
+"""
 SPREAD = 2.0
 """A kill comes up to so many seconds after its victim has stored rows."""
 POLL = 0.05
@@ -49,7 +68,8 @@ class Tally:
 
     Attributes:
         kills: How many hit.
-        commands: How many commands were started; ``sweeps``: how many times the whole sweep was completed.
+        commands: How many commands were started; ``sweeps``: how many times the whole sweep was
+            completed.
         rows: Rows that were compared with those of the undisturbed sweep.
         unequal: Sweeps whose rows differed, or that ended in another way than they should.
         processes, stray_rows, files: What was left that should not be.
@@ -75,14 +95,18 @@ class Tally:
 
 
 class Watch:
-    """Reads what is added to the logs of a place: which processes are in the middle of a run, and which of them were lost.
+    """Reads what is added to the logs of a place: which processes are in the middle of a run, and
+    which of them were lost.
 
     Args:
         place: The place; what its logs say by now is passed over.
     """
 
     BEGUN, LOST = re.compile(r" begun by process (\d+)$"), "; the run is retried"
-    STORED, OVER = " checkpoint after round ", re.compile(r" (finished: |diverged in|interrupted after|failed after)")
+    STORED, OVER = (
+        " checkpoint after round ",
+        re.compile(r" (finished: |diverged in|interrupted after|failed after)"),
+    )
 
     def __init__(self, place: Place) -> None:
         self._folder = place.folder / "results.db.d" / "logs"
@@ -126,8 +150,23 @@ class Campaign:
         every: Seconds between two outages.
     """
 
-    def __init__(self, folder: Path, kind: str, database: str, seeds: int, clean: Content, seed: int, every: float = 0) -> None:
-        self._folder, self.kind, self.database, self._seeds, self._clean = folder, kind, database, seeds, clean
+    def __init__(
+        self,
+        folder: Path,
+        kind: str,
+        database: str,
+        seeds: int,
+        clean: Content,
+        seed: int,
+        every: float = 0,
+    ) -> None:
+        self._folder, self.kind, self.database, self._seeds, self._clean = (
+            folder,
+            kind,
+            database,
+            seeds,
+            clean,
+        )
         self._every, self._next = every, time.monotonic() + every
         self._server: OwnServer | None = None
         self._file = folder / f"{kind}-{database}.json"
@@ -157,7 +196,8 @@ class Campaign:
                     if self.tally.good:
                         shutil.rmtree(place.folder)
                 print(
-                    f"{self.kind}, {self.database}: {self.tally.kills} of {kills} kills ({self.tally.kills - before} in this "
+                    f"{self.kind}, {self.database}: {self.tally.kills} of {kills} kills "
+                    f"({self.tally.kills - before} in this "
                     f"sweep), {self.tally.commands} commands, {self.tally.seconds:.0f} s",
                     flush=True,
                 )
@@ -169,7 +209,9 @@ class Campaign:
         folder = Path(tempfile.mkdtemp(prefix=f"{self.kind}-", dir=self._folder))
         with contextlib.ExitStack() as stack:
             on = None if self._server is None else self._server.url
-            server = stack.enter_context(empty_database(on=on)) if self.database == "postgres" else None
+            server = (
+                stack.enter_context(empty_database(on=on)) if self.database == "postgres" else None
+            )
             place = Place(folder, server)
             stack.callback(place.close)
             yield place
@@ -193,18 +235,31 @@ class Campaign:
             check_part(place, self._clean)
 
     def _command(self, place: Place, done: bool) -> tuple[tuple[str, ...], dict[str, str]]:
-        """The next command: the sweep, or, where a transaction is killed, now and then one run of it."""
-        more = ("--set", f"seeds=0..{self._seeds - 1}", "--quiet", "--max-retries", "9999", "--retry-failed")
+        """The next command: the sweep, or, where a transaction is killed, now and then one run of
+        it.
+        """
+        more = (
+            "--set",
+            f"seeds=0..{self._seeds - 1}",
+            "--quiet",
+            "--max-retries",
+            "9999",
+            "--retry-failed",
+        )
         if self._nodes is not None:
             more += ("--executor", "ray", "--address", self._nodes.address)
         whole = sweep(place, *more, jobs=self._chance.randint(1, 2))
         if self.kind != "transaction" or done:
             return whole, {}
         if self._chance.random() < 0.25:
-            at = self._chance.choice([f"claim:{self._chance.randint(2, 3)}", f"mid-batch:{self._chance.randint(2, 60)}"])
+            at = self._chance.choice(
+                [f"claim:{self._chance.randint(2, 3)}", f"mid-batch:{self._chance.randint(2, 60)}"]
+            )
             return whole, {"DYNABRO_FAILPOINT": f"{at}=KILL"}
         cell, seed = self._chance.choice([MOMENTUM, DYNABRO]), self._chance.randrange(self._seeds)
-        return run(cell, seed, "--quiet"), {"DYNABRO_FAILPOINT": f"mid-batch:{self._chance.randint(2, 30)}=KILL"}
+        return run(cell, seed, "--quiet"), {
+            "DYNABRO_FAILPOINT": f"mid-batch:{self._chance.randint(2, 30)}=KILL"
+        }
 
     def _transaction(self, place: Place, process: subprocess.Popen[str], kills: int) -> None:
         process.wait(PATIENCE)
@@ -258,7 +313,9 @@ class Campaign:
         self.tally.kills = before + watch.look().lost
 
     def _outages(self, place: Place, process: subprocess.Popen[str], kills: int) -> None:
-        """Make the sweep by a second command, too, while the server fails now and then; both must end well."""
+        """Make the sweep by a second command, too, while the server fails now and then; both must
+        end well.
+        """
         assert self._server is not None
         second = place.start(*self._command(place, done=True)[0])
         self.tally.commands += 1
@@ -281,19 +338,31 @@ class Campaign:
         return of_place(place.folder) + (self._nodes.tasks() if self._nodes is not None else [])
 
     def _compare(self, place: Place) -> None:
-        """Compare all that is stored with the undisturbed sweep, and count what should not be there."""
+        """Compare all that is stored with the undisturbed sweep, and count what should not be
+        there.
+        """
         self.tally.files += len(stray_files(place, self._clean))
         self.tally.stray_rows += stray_rows(place)
         check_whole(place, self._clean)
-        self.tally.rows += sum(len(found[table]) for found in self._clean.values() for table in TABLES)
+        self.tally.rows += sum(
+            len(found[table]) for found in self._clean.values() for table in TABLES
+        )
 
 
 def stray_rows(place: Place) -> int:
     """Rows that belong to nothing, and runs that somebody seems to be making, or repeating."""
-    sql = [f"SELECT COUNT(*) FROM {table} WHERE run_id NOT IN (SELECT id FROM runs)" for table in (*TABLES, "byzantine_counts")]
+    sql = [
+        f"SELECT COUNT(*) FROM {table} WHERE run_id NOT IN (SELECT id FROM runs)"
+        for table in (*TABLES, "byzantine_counts")
+    ]
     sql += ["SELECT COUNT(*) FROM sweep_runs WHERE sweep_id NOT IN (SELECT id FROM sweeps)"]
-    left = "SELECT COUNT(*) FROM runs WHERE status = 'running' OR owner IS NOT NULL OR run_key LIKE ?"
-    return sum(int(read(place.database, statement)[0][0]) for statement in sql) + read(place.database, left, "%+rerun")[0][0]
+    left = (
+        "SELECT COUNT(*) FROM runs WHERE status = 'running' OR owner IS NOT NULL OR run_key LIKE ?"
+    )
+    return (
+        sum(int(read(place.database, statement)[0][0]) for statement in sql)
+        + read(place.database, left, "%+rerun")[0][0]
+    )
 
 
 def stray_files(place: Place, clean: Content) -> list[Path]:
@@ -303,7 +372,9 @@ def stray_files(place: Place, clean: Content) -> list[Path]:
     """
     side, log = place.folder / "results.db.d", place.db.with_name("results.db-wal")
     usual = {place.db, place.sweep_file, place.db.with_name("results.db-shm")}
-    usual |= {side / "logs" / f"{key}.log" for key in clean} | ({log} if log.exists() and not log.stat().st_size else set())
+    usual |= {side / "logs" / f"{key}.log" for key in clean} | (
+        {log} if log.exists() and not log.stat().st_size else set()
+    )
     return [path for path in place.folder.rglob("*") if path.is_file() and path not in usual]
 
 
@@ -320,17 +391,38 @@ def undisturbed(folder: Path, seeds: int) -> Content:
 
 def table(tallies: dict[tuple[str, str], Tally]) -> str:
     """What was found, a line for each kind of kill and of database."""
-    names = ("kind", "database", "kills", "commands", "sweeps", "rows equal", "unequal sweeps", "orphans", "time")
+    names = (
+        "kind",
+        "database",
+        "kills",
+        "commands",
+        "sweeps",
+        "rows equal",
+        "unequal sweeps",
+        "orphans",
+        "time",
+    )
     lines = [names] + [
         (
-            *(kind, database, str(it.kills), str(it.commands), str(it.sweeps), f"{it.rows:,}", str(it.unequal)),
+            *(
+                kind,
+                database,
+                str(it.kills),
+                str(it.commands),
+                str(it.sweeps),
+                f"{it.rows:,}",
+                str(it.unequal),
+            ),
             f"{it.processes} processes, {it.stray_rows} rows, {it.files} files",
             f"{it.seconds:.0f} s",
         )
         for (kind, database), it in tallies.items()
     ]
     widths = [max(len(line[index]) for line in lines) for index in range(len(names))]
-    return "\n".join("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(
+        "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
 
 
 KINDS: dict[str, Callable[..., None]] = {
@@ -344,26 +436,52 @@ KINDS: dict[str, Callable[..., None]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Make the campaign; return the exit code."""
-    parser = argparse.ArgumentParser(description="Kill processes in the middle of runs, and compare what is stored.")
-    parser.add_argument("--kills", type=int, default=20, help="kills of each kind on each database (20)")
-    parser.add_argument("--kind", action="append", choices=KINDS, help="what is killed; all but ray and outages by default")
-    parser.add_argument("--db", action="append", choices=("sqlite", "postgres"), help="where runs are stored (sqlite)")
+    parser = argparse.ArgumentParser(
+        description="Kill processes in the middle of runs, and compare what is stored."
+    )
+    parser.add_argument(
+        "--kills", type=int, default=20, help="kills of each kind on each database (20)"
+    )
+    parser.add_argument(
+        "--kind",
+        action="append",
+        choices=KINDS,
+        help="what is killed; all but ray and outages by default",
+    )
+    parser.add_argument(
+        "--db",
+        action="append",
+        choices=("sqlite", "postgres"),
+        help="where runs are stored (sqlite)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of all chance (0)")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"seeds of the sweep's two cells ({SEEDS})")
+    parser.add_argument(
+        "--seeds", type=int, default=SEEDS, help=f"seeds of the sweep's two cells ({SEEDS})"
+    )
     parser.add_argument("--every", type=float, default=60, help="seconds between two outages (60)")
-    parser.add_argument("--folder", type=Path, help="go on with the campaign in this folder, or begin one in it")
+    parser.add_argument(
+        "--folder", type=Path, help="go on with the campaign in this folder, or begin one in it"
+    )
     given = parser.parse_args(arguments)
     kinds, databases = given.kind or ["workers", "scheduler", "transaction"], given.db or ["sqlite"]
     if "postgres" in databases and not os.environ.get(VARIABLE):
-        parser.error(f"{VARIABLE} names no server. Try: .ci/postgres python -m tests.faults.campaign ...")
+        parser.error(
+            f"{VARIABLE} names no server. Try: .ci/postgres python -m tests.faults.campaign ..."
+        )
     if given.folder is not None:
         given.folder.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # commands would inherit that it is ignored
+    # commands would inherit that it is ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with contextlib.ExitStack() as stack:
-        folder = (given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynabro-campaign-")))).resolve()
+        folder = (
+            given.folder
+            or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynabro-campaign-")))
+        ).resolve()
         clean = undisturbed(folder, given.seeds)
         tallies = {
-            (kind, database): Campaign(folder, kind, database, given.seeds, clean, given.seed, given.every).until(given.kills)
+            (kind, database): Campaign(
+                folder, kind, database, given.seeds, clean, given.seed, given.every
+            ).until(given.kills)
             for kind in kinds
             for database in databases
         }

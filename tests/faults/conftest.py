@@ -23,7 +23,8 @@ def _signals_are_as_in_a_terminal() -> Iterator[None]:
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Content:
     """The rows that the sweep stores if nothing goes wrong."""
     place = Place(tmp_path_factory.mktemp("clean"))
-    ended = place.do(*sweep(place, "--checkpoint-every", "60"))  # checkpoints cost most of the time, and change no row
+    # checkpoints cost most of the time, and change no row
+    ended = place.do(*sweep(place, "--checkpoint-every", "60"))
     assert ended.code == 0, ended
     stored = content(place.db)
     assert {found["run"]["status"] for found in stored.values()} == {"finished"}

@@ -1,4 +1,6 @@
-"""A small sweep of real runs, commands on it in processes of their own, and what must be in the database after any fault."""
+"""A small sweep of real runs, commands on it in processes of their own, and what must be in the
+database after any fault.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ DYNABRO = {
 SEEDS = 3
 HOW = ("--threads", "1", "--compile", "off", "--checkpoint-every", "0.05")
 TIMES = ("started_at", "finished_at", "heartbeat_at", "heartbeat_clock", "wall_seconds")
-VOLATILE = ("id", "run_id", "owner", "host", "pid", "git_commit", "rows_digest", *TIMES)  # the digest covers others of these
+# the digest covers others of these
+VOLATILE = ("id", "run_id", "owner", "host", "pid", "git_commit", "rows_digest", *TIMES)
 
 TABLES = {
     "rounds": "round",
@@ -91,8 +94,12 @@ class Place:
         } | ({"DYNABRO_STATE": str(folder / "results.db.d")} if server else {})
         self._processes: list[subprocess.Popen[str]] = []
 
-    def start(self, *words: str, module: str = "dynabro_cli", **environment: str) -> subprocess.Popen[str]:
-        """Start ``dynabro WORDS`` on the database in a new session, like a terminal or a cluster."""
+    def start(
+        self, *words: str, module: str = "dynabro_cli", **environment: str
+    ) -> subprocess.Popen[str]:
+        """Start ``dynabro WORDS`` on the database in a new session, like a terminal or a
+        cluster.
+        """
         process = subprocess.Popen(
             [sys.executable, "-m", module, *words],
             cwd=self.folder,
@@ -137,13 +144,18 @@ class Place:
         if isinstance(self.database, str):
             made = read(self.database, "SELECT to_regclass('sweep_runs') IS NOT NULL") == [(True,)]
             return made and bool(read(self.database, sql))
-        if not self.db.exists() or not read(self.db, "SELECT 1 FROM sqlite_master WHERE name = 'runs'"):
+        if not self.db.exists() or not read(
+            self.db, "SELECT 1 FROM sqlite_master WHERE name = 'runs'"
+        ):
             return False
         return bool(read(self.db, sql))
 
     def logs(self) -> str:
         """The content of the logs of all runs."""
-        return "".join(path.read_text() for path in sorted((self.folder / "results.db.d" / "logs").glob("*.log")))
+        return "".join(
+            path.read_text()
+            for path in sorted((self.folder / "results.db.d" / "logs").glob("*.log"))
+        )
 
     def checkpoints(self) -> list[Path]:
         """The files of checkpoints."""
@@ -163,7 +175,9 @@ def sweep(place: Place, *more: str, jobs: int = 2) -> tuple[str, ...]:
 
 def run(cell: dict[str, Any], seed: int = 0, *more: str) -> tuple[str, ...]:
     """The words of one run of the sweep."""
-    options = [word for name, value in cell.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    options = [
+        word for name, value in cell.items() for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
     return ("run", *options, "--seed", str(seed), *_how(more))
 
 
@@ -199,9 +213,16 @@ def content(database: Path | str) -> Content:
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     with closing(_connect(database)) as connection:
-        _execute(connection, "BEGIN" if isinstance(database, Path) else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        _execute(
+            connection,
+            "BEGIN"
+            if isinstance(database, Path)
+            else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        )
         runs = rows("SELECT * FROM runs ORDER BY id")
-        found: Content = {run["run_key"]: {"run": _lasting(run)} | {table: [] for table in TABLES} for run in runs}
+        found: Content = {
+            run["run_key"]: {"run": _lasting(run)} | {table: [] for table in TABLES} for run in runs
+        }
         keys = {run["id"]: run["run_key"] for run in runs}
         for table, order in TABLES.items():
             for row in rows(f"SELECT * FROM {table} ORDER BY run_id, {order}"):
@@ -229,7 +250,9 @@ def check_part(place: Place, clean: Content) -> int:
 
 
 def check_whole(place: Place, clean: Content, keys: Sequence[str] | None = None) -> None:
-    """Assert that the runs with these keys (all, by default) are stored as a clean run stores them, and nothing else."""
+    """Assert that the runs with these keys (all, by default) are stored as a clean run stores them,
+    and nothing else.
+    """
     stored = content(place.database)
     wanted = clean if keys is None else {key: clean[key] for key in keys}
     assert stored.keys() == wanted.keys()
@@ -245,14 +268,20 @@ def check_database(place: Place) -> None:
 
 
 def differing(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """The differences: columns of the run's row, and the first two rows of each table, each with the expected value."""
+    """The differences: columns of the run's row, and the first two rows of each table, each with
+    the expected value.
+    """
     wrong: dict[str, Any] = {}
     for part, own in found.items():
         other = wanted[part]
         if isinstance(own, dict):
-            wrong |= {name: (value, other[name]) for name, value in own.items() if value != other[name]}
+            wrong |= {
+                name: (value, other[name]) for name, value in own.items() if value != other[name]
+            }
         elif own != other:
-            wrong[part] = [pair for pair in itertools.zip_longest(own, other) if pair[0] != pair[1]][:2]
+            wrong[part] = [
+                pair for pair in itertools.zip_longest(own, other) if pair[0] != pair[1]
+            ][:2]
     return wrong
 
 
@@ -263,5 +292,9 @@ def like(found: dict[str, Any], clean: dict[str, Any]) -> dict[str, Any]:
 
 def key_of(clean: Content, cell: dict[str, Any], seed: int = 0) -> str:
     """The key of a run of the sweep."""
-    (key,) = (key for key, found in clean.items() if found["run"]["task"] == cell["task"] and found["run"]["seed"] == seed)
+    (key,) = (
+        key
+        for key, found in clean.items()
+        if found["run"]["task"] == cell["task"] and found["run"]["seed"] == seed
+    )
     return key

@@ -1,4 +1,5 @@
-"""The ``dynabro`` command in a process prepared for a fault: ``python -m tests.faults.prepared WORDS``.
+"""The ``dynabro`` command in a process prepared for a fault: ``python -m tests.faults.prepared
+WORDS``.
 
 ``PREPARE`` is a word for each fault that is prepared, with its number or name behind a colon.
 """
@@ -31,12 +32,16 @@ def file_size(number: str) -> None:
 
 
 def ordinary_user(again: str) -> None:
-    """Root obeys the permissions of files, as an ordinary user does: it gives up what lets it pass them, for good."""
+    """Root obeys the permissions of files, as an ordinary user does: it gives up what lets it pass
+    them, for good.
+    """
     if os.geteuid() == 0 and not again:
         for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
             if ctypes.CDLL(None, use_errno=True).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
                 raise OSError(ctypes.get_errno(), "prctl")
-        os.environ["PREPARE"] = os.environ["PREPARE"].replace("ordinary_user", "ordinary_user:again")
+        os.environ["PREPARE"] = os.environ["PREPARE"].replace(
+            "ordinary_user", "ordinary_user:again"
+        )
         os.execv(sys.executable, [sys.executable, "-m", "tests.faults.prepared", *sys.argv[1:]])
 
 
@@ -54,7 +59,9 @@ def signal_at_import(text: str) -> None:
 
 
 def signal_at_lock(name: str) -> None:
-    """The process gets a signal half a second after it begins to wait for its turn to write to the database."""
+    """The process gets a signal half a second after it begins to wait for its turn to write to the
+    database.
+    """
     from dynabro_cli.store.open import connections
 
     usual = connections.begin_immediate

@@ -26,7 +26,11 @@ def of_place(folder: Path) -> list[int]:
 def children(pid: int) -> list[int]:
     """The processes that a process has started, from whichever of its threads."""
     try:
-        return [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+        return [
+            int(child)
+            for path in Path(f"/proc/{pid}/task").glob("*/children")
+            for child in path.read_text().split()
+        ]
     except OSError:
         return []
 

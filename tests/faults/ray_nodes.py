@@ -14,7 +14,11 @@ from tests.faults.processes import children, command_line
 
 ROOT = Path(__file__).parents[2]
 NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
-SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 10}
+SOON = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 300,
+    "health_check_failure_threshold": 10,
+}
 """A lost node is noticed after some seconds."""
 
 
@@ -32,8 +36,17 @@ class Nodes:
 
     def tasks(self) -> list[int]:
         """The processes that are making runs."""
-        raylets = [info.process.pid for node in self._cluster.list_all_nodes() for info in node.all_processes.get("raylet", ())]
-        return [pid for raylet in raylets for pid in children(raylet) if command_line(pid).startswith(b"ray::make")]
+        raylets = [
+            info.process.pid
+            for node in self._cluster.list_all_nodes()
+            for info in node.all_processes.get("raylet", ())
+        ]
+        return [
+            pid
+            for raylet in raylets
+            for pid in children(raylet)
+            if command_line(pid).startswith(b"ray::make")
+        ]
 
     def kill_task(self, chance: random.Random) -> None:
         """Kill one of the processes that are making runs, if there is any."""
@@ -60,7 +73,10 @@ def two() -> Iterator[Nodes]:
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(ROOT)  # of the nodes
     try:
-        cluster = Cluster(initialize_head=True, head_node_args=NODE | {"include_dashboard": False, "_system_config": SOON})
+        cluster = Cluster(
+            initialize_head=True,
+            head_node_args=NODE | {"include_dashboard": False, "_system_config": SOON},
+        )
         try:
             yield Nodes(cluster)
         finally:

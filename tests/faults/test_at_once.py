@@ -1,4 +1,6 @@
-"""Many processes on one database at once: writers that share a grid, that make it together, and readers."""
+"""Many processes on one database at once: writers that share a grid, that make it together, and
+readers.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,35 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.faults.oracle import Content, Ended, Place, check_database, check_whole, end, read, run, sweep
+from tests.faults.oracle import (
+    Content,
+    Ended,
+    Place,
+    check_database,
+    check_whole,
+    end,
+    read,
+    run,
+    sweep,
+)
 
-TINY = {"task": "quadratic", "method": "sgd", "aggregator": "cwmed", "attack": "shift:lambda=1", "budget": 20}
+TINY = {
+    "task": "quadratic",
+    "method": "sgd",
+    "aggregator": "cwmed",
+    "attack": "shift:lambda=1",
+    "budget": 20,
+}
 READS = (
     ("runs", "--json"),
-    ("query", "SELECT task, COUNT(*), MAX(round) FROM rounds JOIN runs ON runs.id = run_id GROUP BY run_id", "--csv"),
+    (
+        "query",
+        (
+            "SELECT task, COUNT(*), MAX(round) FROM rounds JOIN runs ON runs.id = run_id GROUP BY "
+            "run_id"
+        ),
+        "--csv",
+    ),
     ("export", "curves", "--csv", "-"),
 )
 
@@ -25,7 +50,10 @@ READS = (
 def test_two_sweeps_share_a_grid_while_others_read(clean: Content, place: Place) -> None:
     made = place.do(*run(TINY, 99))  # so that there is something to read from the beginning
     assert made.code == 0, made
-    both = [place.start(*sweep(place, jobs=1)), place.start(*sweep(place, "--set", "seeds=0..1", jobs=1))]
+    both = [
+        place.start(*sweep(place, jobs=1)),
+        place.start(*sweep(place, "--set", "seeds=0..1", jobs=1)),
+    ]
     over = threading.Event()
 
     def read_all_the_time(words: tuple[str, ...]) -> list[Ended]:
@@ -51,7 +79,10 @@ def test_two_sweeps_share_a_grid_while_others_read(clean: Content, place: Place)
     assert len(answers) >= len(READS)
     assert [answer for answer in answers if answer.code or "Traceback" in answer.err] == []
 
-    logs = {path.stem: path.read_text() for path in (place.folder / "results.db.d" / "logs").glob("*.log")}
+    logs = {
+        path.stem: path.read_text()
+        for path in (place.folder / "results.db.d" / "logs").glob("*.log")
+    }
     assert {key: logs[key].count("finished: ") for key in clean} == dict.fromkeys(clean, 1)
     assert {key: logs[key].count(" started: ") for key in clean} == dict.fromkeys(clean, 1)
     with contextlib.closing(sqlite3.connect(place.db)) as connection, connection:
@@ -73,7 +104,9 @@ def test_processes_that_make_a_database_together(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_processes_that_open_a_database_while_others_make_and_close_it(new_place: Callable[[str], Place]) -> None:
+def test_processes_that_open_a_database_while_others_make_and_close_it(
+    new_place: Callable[[str], Place],
+) -> None:
     program = (
         "import sys\n"
         "from dynabro_cli.store.open.engine import open_for_writing, open_read_only\n"

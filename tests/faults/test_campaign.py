@@ -34,17 +34,34 @@ KEY = "ab" * 32
         pytest.param("outages", "postgres", 2, marks=pytest.mark.slow),
     ],
 )
-def test_a_short_campaign(kind: str, database: str, kills: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_campaign(
+    kind: str, database: str, kills: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     if database == "postgres" and not os.environ.get(VARIABLE):
         pytest.skip(f"{VARIABLE} names no server")
-    words = ["--kind", kind, "--db", database, "--kills", str(kills), "--seeds", "1", "--every", "5", "--folder", str(tmp_path)]
+    words = [
+        "--kind",
+        kind,
+        "--db",
+        database,
+        "--kills",
+        str(kills),
+        "--seeds",
+        "1",
+        "--every",
+        "5",
+        "--folder",
+        str(tmp_path),
+    ]
     code = main(words)
     captured = capsys.readouterr()
     assert code == 0, captured
     tally = Tally(**json.loads((tmp_path / f"{kind}-{database}.json").read_text()))
     assert tally.kills >= kills
     assert tally.rows > 0
-    assert f"{tally.processes} processes, {tally.stray_rows} rows, {tally.files} files" in captured.out
+    assert (
+        f"{tally.processes} processes, {tally.stray_rows} rows, {tally.files} files" in captured.out
+    )
     assert main(words) == 0  # which has nothing to do but to tell
     assert Tally(**json.loads((tmp_path / f"{kind}-{database}.json").read_text())) == tally
 
@@ -61,7 +78,10 @@ def test_what_is_left_is_found(place: Place) -> None:
     (key,) = content(place.db)
     assert stray_files(place, {key: {}}) == []
     assert stray_rows(place) == 0
-    for left in (place.folder / "left", place.folder / "results.db.d" / "checkpoints" / f"{key}.1.part"):
+    for left in (
+        place.folder / "left",
+        place.folder / "results.db.d" / "checkpoints" / f"{key}.1.part",
+    ):
         left.touch()
         assert left in stray_files(place, {key: {}})
         left.unlink()
@@ -74,7 +94,9 @@ def test_what_is_left_is_found(place: Place) -> None:
         before = stray_rows(place)
         change(place.db, statement)
         assert stray_rows(place) == before + 1
-    with subprocess.Popen([sys.executable, "-c", "input()"], cwd=place.folder, stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], cwd=place.folder, stdin=subprocess.PIPE
+    ) as process:
         assert within(10, lambda: of_place(place.folder) == [process.pid])
         process.kill()
 
@@ -110,7 +132,8 @@ def test_what_is_wrong_ends_the_campaign(
     good = complete is made and fits
     assert (tally.good, tally.unequal, tally.sweeps) == (good, not good, 1)
     assert [str(folder) in problem for problem in tally.problems] == [True] * (not good)
-    assert good == (not any(path.is_dir() for path in folder.iterdir()))  # what went wrong can be looked at
+    # what went wrong can be looked at
+    assert good == (not any(path.is_dir() for path in folder.iterdir()))
 
 
 def counted(compare: Callable[[Campaign, Place], None]) -> Callable[[Campaign, Place], None]:
@@ -128,7 +151,10 @@ def test_what_the_logs_say(tmp_path: Path) -> None:
     folder = tmp_path / "results.db.d" / "logs"
     folder.mkdir(parents=True)
     log = folder / f"{KEY}.log"
-    log.write_text("2026-01-01T00:00:00Z begun by process 7\n2026-01-01T00:00:00Z checkpoint after round 1, 9 bytes\n")
+    log.write_text(
+        "2026-01-01T00:00:00Z begun by process 7\n2026-01-01T00:00:00Z checkpoint after round "
+        "1, 9 bytes\n"
+    )
     watch = Watch(place)
     assert watch.look().busy == {}  # of a command before
 
@@ -137,12 +163,19 @@ def test_what_the_logs_say(tmp_path: Path) -> None:
             file.write(text)
         return watch.look()
 
-    assert add("2026-01-01T00:00:00Z begun by process 8\n2026-01-01T00:00:00Z checkpoint aft").busy == {}
+    assert (
+        add("2026-01-01T00:00:00Z begun by process 8\n2026-01-01T00:00:00Z checkpoint aft").busy
+        == {}
+    )
     assert add("er round 1, 9 bytes\n").busy == {log: 8}
-    assert add("2026-01-01T00:00:00Z its process was killed by SIGKILL; the run is retried\n").busy == {}
+    assert (
+        add("2026-01-01T00:00:00Z its process was killed by SIGKILL; the run is retried\n").busy
+        == {}
+    )
     assert watch.lost == 1
-    assert add("2026-01-01T00:00:00Z begun by process 9\n2026-01-01T00:00:00Z checkpoint after round 2, 9 bytes\n").busy == {
-        log: 9
-    }
+    assert add(
+        "2026-01-01T00:00:00Z begun by process 9\n2026-01-01T00:00:00Z checkpoint after round "
+        "2, 9 bytes\n"
+    ).busy == {log: 9}
     assert add("2026-01-01T00:00:00Z finished: gap 1; 3 rounds\n").busy == {}
     assert watch.lost == 1

@@ -34,8 +34,12 @@ def overwrite(path: Path, start: float) -> None:
         file.write(bytes(range(255, -1, -1)) * (4 * PAGE // 256))
 
 
-@pytest.mark.parametrize("damage", [pytest.param(how, marks=pytest.mark.slow) for how in (truncate, overwrite)])
-def test_a_damaged_database_is_told_and_left_alone(damage: Any, clean: Content, place: Place) -> None:
+@pytest.mark.parametrize(
+    "damage", [pytest.param(how, marks=pytest.mark.slow) for how in (truncate, overwrite)]
+)
+def test_a_damaged_database_is_told_and_left_alone(
+    damage: Any, clean: Content, place: Place
+) -> None:
     completed(place, run(MOMENTUM))
     copy = place.folder / "copy.db"
     with closing(sqlite3.connect(place.db)) as connection:
@@ -44,10 +48,15 @@ def test_a_damaged_database_is_told_and_left_alone(damage: Any, clean: Content, 
         shutil.copy(copy, place.db)
         damage(place.db, start)
         before = place.db.read_bytes()
-        for words in (("runs",), run(DYNABRO)) if start == 0.5 or damage is overwrite else (("runs",),):
+        for words in (
+            (("runs",), run(DYNABRO)) if start == 0.5 or damage is overwrite else (("runs",),)
+        ):
             ended = place.do(*words)
             # `run` says first what it is about to make
-            assert (ended.code, len(ended.err.splitlines())) == (65, 1 + (words[0] == "run")), (start, ended)
+            assert (ended.code, len(ended.err.splitlines())) == (65, 1 + (words[0] == "run")), (
+                start,
+                ended,
+            )
             assert ended.err.splitlines()[-1].startswith("dynabro: ")
             assert place.db.read_bytes() == before
     shutil.copy(copy, place.db)
@@ -80,14 +89,19 @@ def damaged(path: Path, how: str, proof: Path) -> None:
         file = io.BytesIO()
         torch.save({"made_by": Malicious(f"touch '{proof}'")}, file)
         data = file.getvalue()
-        path.write_bytes(MAGIC + hashlib.sha256(data).digest() + data if how.endswith("sealed") else data)
+        path.write_bytes(
+            MAGIC + hashlib.sha256(data).digest() + data if how.endswith("sealed") else data
+        )
 
 
 @pytest.mark.parametrize(
     "how",
     [
         "malicious and sealed",
-        *(pytest.param(how, marks=pytest.mark.slow) for how in ("deleted", "empty", "truncated", "overwritten", "malicious")),
+        *(
+            pytest.param(how, marks=pytest.mark.slow)
+            for how in ("deleted", "empty", "truncated", "overwritten", "malicious")
+        ),
     ],
 )
 def test_a_damaged_checkpoint_is_not_gone_on_from(how: str, clean: Content, place: Place) -> None:

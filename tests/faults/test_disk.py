@@ -1,4 +1,6 @@
-"""A disk that is full for the database or for a checkpoint: a line says so, and with room it goes on."""
+"""A disk that is full for the database or for a checkpoint: a line says so, and with room it goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,22 @@ from tests.faults.oracle import (
 )
 from tests.faults.test_kill import completed, no_process_of
 
-LARGE = DYNABRO | {"model": "mlp:hidden=200", "method": "momentum:beta=0.9", "attack": "sf", "budget": 300}
+LARGE = DYNABRO | {
+    "model": "mlp:hidden=200",
+    "method": "momentum:beta=0.9",
+    "attack": "sf",
+    "budget": 300,
+}
 """A run whose checkpoints are larger than its database."""
 
 
 def full(place: Place, words: tuple[str, ...], fault: str) -> Ended:
     """Make a command meet a full disk."""
-    before = read(place.db, "SELECT run_key, id, finished_at FROM runs WHERE status = 'finished'") if place.db.exists() else []
+    before = (
+        read(place.db, "SELECT run_key, id, finished_at FROM runs WHERE status = 'finished'")
+        if place.db.exists()
+        else []
+    )
     ended = place.do(*words, module="tests.faults.prepared", PREPARE=fault)
     assert ended.code == 74, ended
     assert "Traceback" not in ended.err
@@ -39,7 +50,9 @@ def full(place: Place, words: tuple[str, ...], fault: str) -> Ended:
     no_process_of(place)
     if place.holds("SELECT 1"):
         assert read(place.db, "PRAGMA integrity_check") == [("ok",)]
-        after = read(place.db, "SELECT run_key, id, finished_at FROM runs WHERE status = 'finished'")
+        after = read(
+            place.db, "SELECT run_key, id, finished_at FROM runs WHERE status = 'finished'"
+        )
         assert set(before) <= set(after)
         assert read(place.db, "SELECT COUNT(*) FROM runs WHERE status = 'failed'") == [(0,)]
     return ended
@@ -56,10 +69,15 @@ def test_no_room_for_the_database(command: str, fault: str, clean: Content, plac
     completed(place, run(DYNABRO))
     words = run(MOMENTUM) if command == "run" else sweep(place)
     limit = size(place) + 20
-    full(place, words, f"pages:{limit}" if fault == "pages" else f"file_size:{10 * 4096}")  # the latter for the log, too
+    # the latter for the log, too
+    full(place, words, f"pages:{limit}" if fault == "pages" else f"file_size:{10 * 4096}")
     check_part(place, clean)
     completed(place, words)
-    check_whole(place, clean, [key_of(clean, cell) for cell in (MOMENTUM, DYNABRO)] if command == "run" else None)
+    check_whole(
+        place,
+        clean,
+        [key_of(clean, cell) for cell in (MOMENTUM, DYNABRO)] if command == "run" else None,
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""A folder of checkpoints and logs that cannot be written: runs continue without, and a line says so."""
+"""A folder of checkpoints and logs that cannot be written: runs continue without, and a line says
+so.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.oracle import DYNABRO, MOMENTUM, Content, Ended, Place, check_whole, end, key_of, run, sweep
+from tests.faults.oracle import (
+    DYNABRO,
+    MOMENTUM,
+    Content,
+    Ended,
+    Place,
+    check_whole,
+    end,
+    key_of,
+    run,
+    sweep,
+)
 
 PREPARED = {"module": "tests.faults.prepared", "PREPARE": "ordinary_user"}
 KINDS = ("checkpoints", "logs")
@@ -43,9 +56,17 @@ def test_folders_that_cannot_be_written(command: str, clean: Content, place: Pla
     (line,) = warnings(place.do(*words, **PREPARED))
     folder = place.folder / "results.db.d"
     assert line.startswith(
-        f"{folder}/checkpoints and {folder}/logs cannot be written (Permission denied); runs continue without "
+        f"{folder}/checkpoints and {folder}/logs cannot be written (Permission denied); runs "
+        "continue without "
     )
-    check_whole(place, clean, [key_of(clean, cell) for cell in ((MOMENTUM,) if command == "run" else (MOMENTUM, DYNABRO))])
+    check_whole(
+        place,
+        clean,
+        [
+            key_of(clean, cell)
+            for cell in ((MOMENTUM,) if command == "run" else (MOMENTUM, DYNABRO))
+        ],
+    )
     assert place.checkpoints() == []
     assert place.logs() == ""
 
@@ -59,5 +80,8 @@ def test_a_folder_that_becomes_unwritable(command: str, clean: Content, place: P
     allow(place, 0o555, "checkpoints")
     os.kill(process.pid, signal.SIGCONT)
     (line,) = warnings(end(process))
-    assert line.startswith(f"{place.folder}/results.db.d/checkpoints cannot be written (Permission denied); runs continue ")
+    assert line.startswith(
+        f"{place.folder}/results.db.d/checkpoints cannot be written (Permission denied); runs "
+        "continue "
+    )
     check_whole(place, clean, [key_of(clean, MOMENTUM)] if command == "run" else None)

@@ -1,4 +1,6 @@
-"""kill -9 at every place of the writer: what is stored is whole, and the same command completes it."""
+"""kill -9 at every place of the writer: what is stored is whole, and the same command completes
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,19 @@ from typing import Any
 
 import pytest
 
-from tests.faults.oracle import DYNABRO, MOMENTUM, Content, Ended, Place, check_part, check_whole, key_of, read, run, sweep
+from tests.faults.oracle import (
+    DYNABRO,
+    MOMENTUM,
+    Content,
+    Ended,
+    Place,
+    check_part,
+    check_whole,
+    key_of,
+    read,
+    run,
+    sweep,
+)
 from tests.faults.processes import of_place, within
 
 PLACES = (
@@ -43,13 +57,16 @@ def completed(place: Place, words: tuple[str, ...]) -> Ended:
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_every_place_in_turn(clean: Content, new_place: Callable[[str], Place]) -> None:
+def test_a_run_killed_at_every_place_in_turn(
+    clean: Content, new_place: Callable[[str], Place]
+) -> None:
     def turn(cell: dict[str, Any], failpoints: list[str]) -> None:
         place, broken = new_place(cell["task"]), BROKEN[cell["task"]]
         for failpoint in failpoints:
             killed(place, run(cell), failpoint)
             check_part(place, clean)
-        late = run(cell, 0, "--checkpoint-every", "60", "--jobs", "0")  # what is stored after the last checkpoint is made again
+        # what is stored after the last checkpoint is made again
+        late = run(cell, 0, "--checkpoint-every", "60", "--jobs", "0")
         ended = place.do(*late, module="tests.faults.prepared", PREPARE=f"broken_round:{broken}")
         assert ended.code == 70, ended
         assert check_part(place, clean) > broken - 20
@@ -71,12 +88,15 @@ def test_a_run_killed_at_every_place_in_turn(clean: Content, new_place: Callable
 def test_a_sweep_killed_in_turn(clean: Content, place: Place) -> None:
     words = sweep(place, "--set", "seeds=0..1")
     for failpoint in ("after-commit:5", "mid-batch:3"):
-        killed(place, words, failpoint)  # which waits for the workers, as they hold its standard error
+        # which waits for the workers, as they hold its standard error
+        killed(place, words, failpoint)
         check_part(place, clean)
         no_process_of(place)
     completed(place, words)
     assert "resuming after round" in place.logs()
-    check_whole(place, clean, [key_of(clean, cell, seed) for cell in (MOMENTUM, DYNABRO) for seed in (0, 1)])
+    check_whole(
+        place, clean, [key_of(clean, cell, seed) for cell in (MOMENTUM, DYNABRO) for seed in (0, 1)]
+    )
     assert place.checkpoints() == []
 
 
@@ -91,7 +111,9 @@ def test_a_sweep_killed_in_turn(clean: Content, place: Place) -> None:
         if not (command == "run" and failpoint in ONCE and number > 1)  # a run gets there once
     ],
 )
-def test_a_command_killed_at_one_place(command: str, failpoint: str, number: int, clean: Content, place: Place) -> None:
+def test_a_command_killed_at_one_place(
+    command: str, failpoint: str, number: int, clean: Content, place: Place
+) -> None:
     words = run(MOMENTUM) if command == "run" else sweep(place, "--set", "seeds=0..1")
     killed(place, words, f"{failpoint}:{number}")
     check_part(place, clean)
@@ -104,12 +126,16 @@ def test_a_command_killed_at_one_place(command: str, failpoint: str, number: int
 
 
 @pytest.mark.slow
-def test_a_repetition_that_is_killed_leaves_the_result_and_is_gone_on_with(clean: Content, place: Place) -> None:
+def test_a_repetition_that_is_killed_leaves_the_result_and_is_gone_on_with(
+    clean: Content, place: Place
+) -> None:
     key = key_of(clean, MOMENTUM)
     completed(place, run(MOMENTUM))
     for failpoint in ("after-commit:3", "mid-batch:2"):
         killed(place, run(MOMENTUM, 0, "--rerun"), failpoint)
-        assert read(place.db, "SELECT status, rounds FROM runs WHERE run_key = ?", key) == [("finished", 2000)]
+        assert read(place.db, "SELECT status, rounds FROM runs WHERE run_key = ?", key) == [
+            ("finished", 2000)
+        ]
     completed(place, run(MOMENTUM, 0, "--rerun"))
     assert "resuming after round" in place.logs()
     check_whole(place, clean, [key])
@@ -126,4 +152,5 @@ def finished_within(process: subprocess.Popen[str], seconds: float) -> bool:
 
 def no_process_of(place: Place) -> None:
     """Assert that nothing is left of the commands that have ended: their workers die with them."""
-    assert within(10, lambda: not of_place(place.folder)), of_place(place.folder)  # the kernel ends them one by one
+    # the kernel ends them one by one
+    assert within(10, lambda: not of_place(place.folder)), of_place(place.folder)

@@ -8,7 +8,17 @@ import subprocess
 
 import pytest
 
-from tests.faults.oracle import MOMENTUM, Content, Place, check_part, check_whole, end, key_of, run, sweep
+from tests.faults.oracle import (
+    MOMENTUM,
+    Content,
+    Place,
+    check_part,
+    check_whole,
+    end,
+    key_of,
+    run,
+    sweep,
+)
 from tests.faults.test_kill import completed, no_process_of
 from tests.faults.test_signals import at_a_checkpoint, locked
 from tests.faults.test_stopped import stopped_at
@@ -34,13 +44,17 @@ def test_held_for_too_long(command: str, busy: str, clean: Content, place: Place
     assert "Traceback" not in ended.err
     lines = [line for line in ended.err.splitlines() if line.startswith("dynabro: ")]
     assert lines == [
-        f"dynabro: {place.db} was locked by another program for {busy or 60} s; end that program, then repeat the command"
+        (
+            f"dynabro: {place.db} was locked by another program for {busy or 60} s; end that "
+            "program, then repeat the command"
+        )
     ]
     check_part(place, clean)
     with locked(place.db):  # and before it has begun
         ended = place.do(*words, **environment)
         assert ended.code == 75, ended
-        assert len(ended.err.splitlines()) == 1 + (command == "run")  # `run` says first what it is about to make
+        # `run` says first what it is about to make
+        assert len(ended.err.splitlines()) == 1 + (command == "run")
         assert ended.err.splitlines()[-1] == lines[0]
     completed(place, words)
     assert "resuming after round" in place.logs()

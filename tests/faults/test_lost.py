@@ -1,4 +1,6 @@
-"""A database that is removed or replaced under a command: a line says so, nothing takes its place, and it can be put back."""
+"""A database that is removed or replaced under a command: a line says so, nothing takes its place,
+and it can be put back.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.oracle import MOMENTUM, Content, Ended, Place, check_whole, content, end, key_of, run, sweep
+from tests.faults.oracle import (
+    MOMENTUM,
+    Content,
+    Ended,
+    Place,
+    check_whole,
+    content,
+    end,
+    key_of,
+    run,
+    sweep,
+)
 from tests.faults.test_kill import completed, no_process_of
 from tests.faults.test_stopped import stopped_at
 
@@ -18,11 +31,15 @@ def told(ended: Ended, what: str, db: Path) -> None:
     assert ended.code == 65, ended
     assert "Traceback" not in ended.err
     (line,) = [line for line in ended.err.splitlines() if line.startswith("dynabro: ")]
-    assert line.startswith(f"dynabro: {db} was {what} while this command was writing it. Try: put it back"), line
+    assert line.startswith(
+        f"dynabro: {db} was {what} while this command was writing it. Try: put it back"
+    ), line
 
 
 @pytest.mark.parametrize("command", ["run", pytest.param("sweep", marks=pytest.mark.slow)])
-def test_a_database_that_is_renamed_under_a_command(command: str, clean: Content, place: Place) -> None:
+def test_a_database_that_is_renamed_under_a_command(
+    command: str, clean: Content, place: Place
+) -> None:
     words = run(MOMENTUM) if command == "run" else sweep(place)
     process = stopped_at(place, words, "before-commit:3")
     away = place.db.rename(place.folder / "away.db")
@@ -38,7 +55,9 @@ def test_a_database_that_is_renamed_under_a_command(command: str, clean: Content
 
 @pytest.mark.slow
 @pytest.mark.parametrize("failpoint", ["before-commit:5", "mid-batch:3"])
-def test_a_database_that_is_replaced_under_a_sweep(failpoint: str, clean: Content, place: Place) -> None:
+def test_a_database_that_is_replaced_under_a_sweep(
+    failpoint: str, clean: Content, place: Place
+) -> None:
     other = place.folder / "other.db"
     completed(place, ("run", "--task", "quadratic", "--budget", "20", "--db", str(other)))
     before = content(other)

@@ -13,7 +13,20 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli.executors.interruptions import ONE_SECONDS
-from tests.faults.oracle import DYNABRO, MOMENTUM, Content, Ended, Place, check_part, check_whole, end, key_of, read, run, sweep
+from tests.faults.oracle import (
+    DYNABRO,
+    MOMENTUM,
+    Content,
+    Ended,
+    Place,
+    check_part,
+    check_whole,
+    end,
+    key_of,
+    read,
+    run,
+    sweep,
+)
 from tests.faults.test_kill import completed, finished_within, no_process_of
 
 CODES = {"TERM": 75, "INT": 130}
@@ -64,7 +77,9 @@ def locked(db: Path) -> Iterator[sqlite3.Connection]:
 )
 def test_while_it_starts(module: str, name: str, place: Place) -> None:
     words = run(DYNABRO, 0, "--jobs", "0")
-    process = place.start(*words, module="tests.faults.prepared", PREPARE=f"signal_at_import:{module}={name}")
+    process = place.start(
+        *words, module="tests.faults.prepared", PREPARE=f"signal_at_import:{module}={name}"
+    )
     ended = end(process)
     assert (ended.code, "Traceback" in ended.err) == (CODES[name], False), ended
     assert not place.holds("SELECT 1 FROM runs WHERE status <> 'interrupted'")
@@ -80,7 +95,12 @@ def interrupted_at(place: Place, words: tuple[str, ...], failpoint: str, name: s
 
 @pytest.mark.slow
 def test_a_run_at_the_writers_places_in_turn(clean: Content, place: Place) -> None:
-    for failpoint, name in (("before-claim", "TERM"), ("claim", "INT"), ("mid-batch:2", "TERM"), ("before-rename", "INT")):
+    for failpoint, name in (
+        ("before-claim", "TERM"),
+        ("claim", "INT"),
+        ("mid-batch:2", "TERM"),
+        ("before-rename", "INT"),
+    ):
         interrupted_at(place, run(MOMENTUM), failpoint, name)
         assert check_part(place, clean) > 0  # there is a checkpoint: the same command goes on
     completed(place, run(MOMENTUM))
@@ -91,10 +111,13 @@ def test_a_run_at_the_writers_places_in_turn(clean: Content, place: Place) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CODES)
 @pytest.mark.parametrize(
-    "failpoint", ["before-claim", "claim", "after-claim", "before-commit:3", "after-commit:3", "after-rename:2"]
+    "failpoint",
+    ["before-claim", "claim", "after-claim", "before-commit:3", "after-commit:3", "after-rename:2"],
 )
 @pytest.mark.parametrize("command", ["run", "sweep"])
-def test_at_one_place(command: str, failpoint: str, name: str, clean: Content, place: Place) -> None:
+def test_at_one_place(
+    command: str, failpoint: str, name: str, clean: Content, place: Place
+) -> None:
     words = run(DYNABRO) if command == "run" else sweep(place)
     interrupted_at(place, words, failpoint, name)
     check_part(place, clean)
@@ -116,7 +139,9 @@ def test_all_processes_of_a_sweep_are_told(name: str, clean: Content, place: Pla
     check_part(place, clean)
     completed(place, words)
     assert "resuming after round" in place.logs()
-    check_whole(place, clean, [key_of(clean, cell, seed) for cell in (MOMENTUM, DYNABRO) for seed in (0, 1)])
+    check_whole(
+        place, clean, [key_of(clean, cell, seed) for cell in (MOMENTUM, DYNABRO) for seed in (0, 1)]
+    )
 
 
 @pytest.mark.parametrize("name", ["TERM", pytest.param("INT", marks=pytest.mark.slow)])
@@ -130,7 +155,9 @@ def test_while_another_program_holds_the_database(name: str, clean: Content, pla
         soon(process, name)
     check_part(place, clean)
     with locked(place.db):  # and before the run has begun
-        process = place.start(*run(MOMENTUM), module="tests.faults.prepared", PREPARE=f"signal_at_lock:{name}")
+        process = place.start(
+            *run(MOMENTUM), module="tests.faults.prepared", PREPARE=f"signal_at_lock:{name}"
+        )
         soon_after_start = end(process)
         assert soon_after_start.code == CODES[name], soon_after_start
     completed(place, run(MOMENTUM))

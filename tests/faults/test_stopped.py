@@ -1,4 +1,6 @@
-"""A process that is stopped until it is presumed dead, and goes on when another has taken over: it writes no more."""
+"""A process that is stopped until it is presumed dead, and goes on when another has taken over: it
+writes no more.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,24 @@ import subprocess
 
 import pytest
 
-from tests.faults.oracle import MOMENTUM, Content, Ended, Place, check_whole, content, end, key_of, read, run, sweep
+from tests.faults.oracle import (
+    MOMENTUM,
+    Content,
+    Ended,
+    Place,
+    check_whole,
+    content,
+    end,
+    key_of,
+    read,
+    run,
+    sweep,
+)
 
 LEASE = {"DYNABRO_LEASE_SECONDS": "1"}
-"""Lease of commands that take over. The first command has the usual lease, so that it is not stopped in a heartbeat."""
+"""Lease of commands that take over. The first command has the usual lease, so that it is not
+stopped in a heartbeat.
+"""
 OTHERS = ("after-claim", "before-commit:3", "after-commit:3", "before-finish")
 
 
@@ -55,12 +71,16 @@ def test_a_run(failpoint: str, clean: Content, place: Place) -> None:
 def test_it_leaves_the_files_of_its_successor_alone(clean: Content, place: Place) -> None:
     first = stopped_at(place, run(MOMENTUM), "after-commit:1")
     with contextlib.closing(sqlite3.connect(place.db)) as connection, connection:
-        connection.execute("UPDATE runs SET heartbeat_at = '2000-01-01 00:00:00.000000', heartbeat_clock = NULL")
+        connection.execute(
+            "UPDATE runs SET heartbeat_at = '2000-01-01 00:00:00.000000', heartbeat_clock = NULL"
+        )
     second = stopped_at(place, run(MOMENTUM), "after-commit:1")
     ((name,),) = read(place.db, "SELECT checkpoint FROM runs")
     os.kill(first.pid, signal.SIGCONT)
     assert first.stderr is not None
-    while "waiting for the run, which is in progress elsewhere" not in (line := first.stderr.readline()):
+    while "waiting for the run, which is in progress elsewhere" not in (
+        line := first.stderr.readline()
+    ):
         assert line, "the first does not wait for the second"
     assert name in [path.name for path in place.checkpoints()]
     os.kill(second.pid, signal.SIGCONT)
@@ -73,7 +93,8 @@ def test_it_leaves_the_files_of_its_successor_alone(clean: Content, place: Place
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "failpoint", ["after-claim", "before-commit:5", "before-rename:3", "after-commit:5", "before-finish:2"]
+    "failpoint",
+    ["after-claim", "before-commit:5", "before-rename:3", "after-commit:5", "before-finish:2"],
 )
 def test_a_sweep(failpoint: str, clean: Content, place: Place) -> None:
     first = stopped_at(place, sweep(place), failpoint)

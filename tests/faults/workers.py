@@ -1,7 +1,8 @@
 """Worker processes that make real runs, and go wrong in the middle of those that ``FAULTS`` names.
 
-``FAULTS`` is a folder. A file in it named ``TASK SEED`` holds a fault, and is removed by the process that goes wrong. Where
-there is one named ``early``, every process is killed before the first event of its first run.
+``FAULTS`` is a folder. A file in it named ``TASK SEED`` holds a fault, and is removed by the
+process that goes wrong. Where there is one named ``early``, every process is killed before the
+first event of its first run.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def faulty(connection: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     simulate = simulation()
 
-    def simulate_until_it_goes_wrong(request: Request, wanted: Callable[[], bool]) -> Iterator[Event]:
+    def simulate_until_it_goes_wrong(
+        request: Request, wanted: Callable[[], bool]
+    ) -> Iterator[Event]:
         left = CHECKPOINTS
         if (Path(os.environ["FAULTS"]) / "early").exists():
             go_wrong("kill")
@@ -81,7 +84,9 @@ def go_wrong(fault: str) -> None:
 
 
 def stuck_in(round_: int) -> None:
-    """Have every simulation of this process get into one round that takes for ever, in native code that sees no signals."""
+    """Have every simulation of this process get into one round that takes for ever, in native code
+    that sees no signals.
+    """
     from dynabro_cli.simulation.loop import Simulation
 
     usual = Simulation._round
@@ -91,7 +96,8 @@ def stuck_in(round_: int) -> None:
             os.write(2, b"stuck\n")
             libc = ctypes.CDLL(None)
             blocked = (ctypes.c_ulong * 16)(*[2**64 - 1] * 16)
-            libc.pthread_sigmask(0, blocked, None)  # as a kernel that does not return: no signal interrupts it
+            # as a kernel that does not return: no signal interrupts it
+            libc.pthread_sigmask(0, blocked, None)
             while True:
                 libc.sleep(1000)
         return usual(self)

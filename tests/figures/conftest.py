@@ -14,8 +14,16 @@ __all__ = ["dynabro", "folder", "real_database", "results"]
 
 REGISTRY.entries()
 LARGE = {"digits-worst-case"}
-"""Sweeps of thousands of runs: their figures are drawn of some of them, and of the database that is shipped."""
-SWEEPS = ("mnist-sf-cwtm", "digits-alie-gm", "digits-periodic", "digits-bernoulli", "momentum-fails-gap")
+"""Sweeps of thousands of runs: their figures are drawn of some of them, and of the database that is
+shipped.
+"""
+SWEEPS = (
+    "mnist-sf-cwtm",
+    "digits-alie-gm",
+    "digits-periodic",
+    "digits-bernoulli",
+    "momentum-fails-gap",
+)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,6 @@
-"""Databases with made-up results of the shipped sweeps; their numbers are drawn from the run's key."""
+"""Databases with made-up results of the shipped sweeps; their numbers are drawn from the run's
+key.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,15 @@ def planned(sweep: str, *settings: str) -> list[Row]:
 
 
 def fill(
-    database: Path, rows: Sequence[Row], *, diverged: Callable[[Row], bool] = lambda _: False, with_rounds: bool = True
+    database: Path,
+    rows: Sequence[Row],
+    *,
+    diverged: Callable[[Row], bool] = lambda _: False,
+    with_rounds: bool = True,
 ) -> None:
-    """Store a made-up result of each planned run; those that diverged end half-way. Figures of final scores need no rounds."""
+    """Store a made-up result of each planned run; those that diverged end half-way. Figures of
+    final scores need no rounds.
+    """
     engine = open_for_writing(str(database))
     made: dict[Any, list[Row]] = {runs: [], evaluations: [], rounds: []}
     with engine.begin() as connection:
@@ -79,7 +87,9 @@ def _run(row: Row, chance: random.Random, half: bool) -> Row:
 
 
 def _evaluations(run_id: int, row: Row, chance: random.Random, half: bool) -> list[Row]:
-    """Evaluations every few computations, not at the same for all runs, as with rounds of different cost."""
+    """Evaluations every few computations, not at the same for all runs, as with rounds of different
+    cost.
+    """
     step, last = row["eval_every"], row["budget"] // 2 if half else row["budget"]
     budgets = [0, *(budget + chance.randrange(3) for budget in range(step, last, step)), last]
     objective = row["task"].startswith("quadratic")

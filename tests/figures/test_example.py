@@ -55,25 +55,33 @@ def test_nobody_is_named_in_it(runs: pd.DataFrame) -> None:
 @pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_the_pictures_are_of_it(dynabro: Dynabro) -> None:
-    """Every figure of ``plots/`` has the numbers that are drawn from the database now, byte for byte."""
+    """Every figure of ``plots/`` has the numbers that are drawn from the database now, byte for
+    byte.
+    """
     where = ("--db", str(EXAMPLE), "--out", "drawn")
     assert dynabro("plot", "all", *where).code == 0
     for name in sorted(set(RECORDS) - WITHOUT_RUNS - {"leaderboard"}):
         assert dynabro("plot", name, *where).code == 0
     for prefix, name in LEADERBOARDS.items():
         searches = (f"{prefix}worst-static", f"{prefix}worst-switching")
-        assert dynabro("leaderboard", *searches, *where, "--name", name, "--format", "png").code == 0
+        assert (
+            dynabro("leaderboard", *searches, *where, "--name", name, "--format", "png").code == 0
+        )
     records = set(RECORDS) - WITHOUT_RUNS | set(LEADERBOARDS.values())
     drawn = {path.name: path.read_bytes() for path in Path("drawn").glob("*.csv")}
     with_runs = set(GRIDS) - WITHOUT_RUNS
-    assert set(drawn) == {f"{name}{kind}" for name in with_runs for kind in (".csv", ".runs.csv")} | {
-        f"{name}.csv" for name in records
-    }
+    assert set(drawn) == {
+        f"{name}{kind}" for name in with_runs for kind in (".csv", ".runs.csv")
+    } | {f"{name}.csv" for name in records}
     assert drawn == {path.name: path.read_bytes() for path in PLOTS.glob("*.csv")}
-    assert {path.name for path in PLOTS.glob("*.png")} == {path.name for path in Path("drawn").glob("*.png")}
+    assert {path.name for path in PLOTS.glob("*.png")} == {
+        path.name for path in Path("drawn").glob("*.png")
+    }
 
 
-@pytest.mark.parametrize(("name", "attack", "seeds"), [("mnist-sf-cwtm", "sf", 5), ("mnist-alie-gm", "alie", 5)])
+@pytest.mark.parametrize(
+    ("name", "attack", "seeds"), [("mnist-sf-cwtm", "sf", 5), ("mnist-alie-gm", "alie", 5)]
+)
 def test_final_accuracies(name: str, attack: str, seeds: int, runs: pd.DataFrame) -> None:
     shown = runs[runs["run_key"].isin(pd.read_csv(PLOTS / f"{name}.runs.csv")["run_key"])]
     assert {text.partition(":")[0] for text in shown["attack"]} == {attack}
@@ -82,12 +90,19 @@ def test_final_accuracies(name: str, attack: str, seeds: int, runs: pd.DataFrame
     assert len(numbers) == len(expected)
     assert numbers["n"].min() >= seeds
     expected = expected.rename(columns={"size": "n"}).loc[numbers.index]
-    pd.testing.assert_frame_equal(numbers[["mean", "std", "n"]], expected, check_dtype=False, rtol=1e-9)
+    pd.testing.assert_frame_equal(
+        numbers[["mean", "std", "n"]], expected, check_dtype=False, rtol=1e-9
+    )
 
 
 def test_every_figure_has_its_page() -> None:
-    """With its picture, the claim, what was found, and whether they agree; all pictures and pages that are named exist."""
-    pages = {path: path.read_text(encoding="utf-8") for path in (PLOTS / "README.md", *(PLOTS / "figures").glob("*.md"))}
+    """With its picture, the claim, what was found, and whether they agree; all pictures and pages
+    that are named exist.
+    """
+    pages = {
+        path: path.read_text(encoding="utf-8")
+        for path in (PLOTS / "README.md", *(PLOTS / "figures").glob("*.md"))
+    }
     for name in {*GRIDS, *RECORDS} - WITHOUT_RUNS:
         assert any(f"](../{name}.png)" in text for text in pages.values()), name
     for path, text in pages.items():
@@ -98,8 +113,13 @@ def test_every_figure_has_its_page() -> None:
 
 
 def commands_of_rebuild(folder: Path) -> Iterator[list[str]]:
-    """Yield the arguments of each ``dynabro`` of ``plots/rebuild``, which runs in ``folder`` with a command that only logs."""
-    for name, text in (("bin/dynabro", 'printf "%s\\t" "$@" >>log; echo >>log'), ("plots/redraw", "")):
+    """Yield the arguments of each ``dynabro`` of ``plots/rebuild``, which runs in ``folder`` with a
+    command that only logs.
+    """
+    for name, text in (
+        ("bin/dynabro", 'printf "%s\\t" "$@" >>log; echo >>log'),
+        ("plots/redraw", ""),
+    ):
         (folder / name).parent.mkdir()
         (folder / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
         (folder / name).chmod(0o755)
@@ -113,7 +133,9 @@ def commands_of_rebuild(folder: Path) -> Iterator[list[str]]:
 @pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_rebuild_makes_the_runs(tmp_path: Path, runs: pd.DataFrame) -> None:
-    """Runs that ``plots/rebuild`` neither plans nor searches for belong to sweeps that the page names as kept."""
+    """Runs that ``plots/rebuild`` neither plans nor searches for belong to sweeps that the page
+    names as kept.
+    """
     planned, searches, stored = set(), set(), set(runs["run_key"])
     for command, name, *options in commands_of_rebuild(tmp_path):
         if command == "search":
@@ -121,7 +143,14 @@ def test_rebuild_makes_the_runs(tmp_path: Path, runs: pd.DataFrame) -> None:
         if command == "sweep" or (command, name) == ("verify", "rate"):
             sweep = load_sweep(name if command == "sweep" else "verify-rate")
             settings = [value for option, value in itertools.pairwise(options) if option == "--set"]
-            planned |= {run.key for run in as_stored(plan(set_fields(sweep, settings)), stored.__contains__).runs}
+            planned |= {
+                run.key
+                for run in as_stored(plan(set_fields(sweep, settings)), stored.__contains__).runs
+            }
     others = runs[~runs["run_key"].isin(planned) & ~runs["sweep"].isin(searches)]
-    kept = re.search(r"^- \*\*Kept runs\.\*\*.*?(?=^- |^$)", (PLOTS / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    kept = re.search(
+        r"^- \*\*Kept runs\.\*\*.*?(?=^- |^$)",
+        (PLOTS / "README.md").read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
     assert set(others["sweep"]) == set(re.findall(r"`([\w-]+)`", kept[0]) if kept else [])

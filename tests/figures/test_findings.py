@@ -1,4 +1,6 @@
-"""The pages of ``plots/``: every number and verdict of it is computed by a query, and it is the database's."""
+"""The pages of ``plots/``: every number and verdict of it is computed by a query, and it is the
+database's.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,25 @@ from dynabro_cli.store.open.engine import open_for_writing
 
 ROOT = Path(__file__).parents[2]
 PLOTS, EXAMPLE = ROOT / "plots", ROOT / "results.db.example"
-PARAMETERS = {"0.9", "0.99", "0.01", "0.02", "0.03", "0.05", "0.1", "0.10", "0.2", "0.5", "0.7", "0.8", "3.2", "4.1"}
-"""Decimal numbers that the template may have: parameters, limits that its sentences name, and a section of the paper."""
+PARAMETERS = {
+    "0.9",
+    "0.99",
+    "0.01",
+    "0.02",
+    "0.03",
+    "0.05",
+    "0.1",
+    "0.10",
+    "0.2",
+    "0.5",
+    "0.7",
+    "0.8",
+    "3.2",
+    "4.1",
+}
+"""Decimal numbers that the template may have: parameters, limits that its sentences name, and a
+section of the paper.
+"""
 
 
 PAPER = os.environ.get("DYNABRO_TEST_PAPER", "")
@@ -37,11 +56,15 @@ def render() -> ModuleType:
 
 
 def test_the_text_is_the_databases(render: ModuleType) -> None:
-    """Rendered again they are the same, byte for byte; every query is used, and every claim belongs to a figure."""
+    """Rendered again they are the same, byte for byte; every query is used, and every claim belongs
+    to a figure.
+    """
     renderer = render.Renderer(EXAMPLE)
     texts = {path: renderer.render(template) for path, template in render.pages().items()}
     assert texts == {path: (PLOTS / path).read_text(encoding="utf-8") for path in texts}
-    assert {path.name for path in (PLOTS / "figures").glob("*.md")} == {path.name for path in texts if path.parent.name}
+    assert {path.name for path in (PLOTS / "figures").glob("*.md")} == {
+        path.name for path in texts if path.parent.name
+    }
     assert renderer.unused == set()
     REGISTRY.entries()
     assert {figure for claim in renderer.claims for figure in claim.figures} <= {*GRIDS, *RECORDS}
@@ -49,7 +72,9 @@ def test_the_text_is_the_databases(render: ModuleType) -> None:
 
 
 def test_no_finding_is_typed(render: ModuleType) -> None:
-    """Templates contain no typed decimal numbers about findings, except parameters; quotations of the paper may."""
+    """Templates contain no typed decimal numbers about findings, except parameters; quotations of
+    the paper may.
+    """
     words = re.sub(r"\{\{.*?\}\}", "", "\n\n".join(render.pages().values()), flags=re.DOTALL)
     words = re.sub(r"\*\*The paper:\*\*.*?(?=\*\*Here|\n\n)", "", words, flags=re.DOTALL)
     assert set(re.findall(r"(?<![\w.])\d+\.\d+", words)) <= PARAMETERS
@@ -58,12 +83,18 @@ def test_no_finding_is_typed(render: ModuleType) -> None:
 def words_of(text: str) -> list[str]:
     """Return words and numbers of a text or of LaTeX, without citations and commands."""
     plain = re.sub(r"\\cite\w*\{[^}]*\}", " ", text)
-    plain = re.sub(r"\\([a-zA-Z]+)", lambda command: f" {command[1]} " if command[1] in SYMBOLS.split() else " ", plain)
+    plain = re.sub(
+        r"\\([a-zA-Z]+)",
+        lambda command: f" {command[1]} " if command[1] in SYMBOLS.split() else " ",
+        plain,
+    )
     return re.findall(r"[a-z]+|\d+", plain.replace("methodName", "DynaBRO").lower())
 
 
 def where(quotation: str, lines: list[str]) -> int | None:
-    """Return the line of LaTeX, from 1, that has the words of a quotation in this order; None if no line has them."""
+    """Return the line of LaTeX, from 1, that has the words of a quotation in this order; None if no
+    line has them.
+    """
     parts = [" ".join(words_of(part)) for part in re.split(r"\.\.\.|\[[^\]]*\]", quotation)]
     pattern = re.compile(" .*?".join(rf"\b{re.escape(part)}\b" for part in parts))
     for number, line in enumerate(lines, 1):
@@ -73,7 +104,13 @@ def where(quotation: str, lines: list[str]) -> int | None:
 
 
 def test_words_of_a_quotation() -> None:
-    lines = ["", r"Here, momentum~\citep{x} with $\beta=0.99$ and $\frac{1}{1-\beta}$ fails for \methodName{}."]
+    lines = [
+        "",
+        (
+            r"Here, momentum~\citep{x} with $\beta=0.99$ and $\frac{1}{1-\beta}$ fails for "
+            r"\methodName{}."
+        ),
+    ]
     assert where("with beta = 0.99 and 1/(1 - beta) fails", lines) == 2
     assert where("momentum ... fails [badly] for DynaBRO", lines) == 2
     assert where("with beta = 0.9", lines) is None
@@ -85,12 +122,16 @@ def test_a_quotation_has_a_place(render: ModuleType) -> None:
         _, _, places, text, *_ = (part.strip() for part in heading.split("|"))
         lines = re.findall(r"line \d+", places)
         assert kind == "claim"
-        assert not render.QUOTATION.search(text) or len(lines) == len(render.QUOTATION.findall(text)), heading
+        assert not render.QUOTATION.search(text) or len(lines) == len(
+            render.QUOTATION.findall(text)
+        ), heading
 
 
 @pytest.mark.skipif(not PAPER, reason="DYNABRO_TEST_PAPER does not name the paper's LaTeX source")
 def test_quotations_are_the_papers_words(render: ModuleType) -> None:
-    """Each quotation of a claim begins in its line of the paper, and each quotation of a page is in the paper."""
+    """Each quotation of a claim begins in its line of the paper, and each quotation of a page is in
+    the paper.
+    """
     lines = Path(PAPER).read_text(encoding="utf-8").splitlines()
     for _, heading, _ in render.blocks(PLOTS / "claims.sql"):
         _, _, places, text, *_ = heading.split("|")
@@ -116,22 +157,36 @@ def test_agreement(render: ModuleType) -> None:
 
 @pytest.mark.thorough
 def test_readings_of_the_paper_are_apart(render: ModuleType) -> None:
-    """Claims of Figures 1, 5, 6 and 7 are judged under each; a verdict of each is what its own runs give."""
+    """Claims of Figures 1, 5, 6 and 7 are judged under each; a verdict of each is what its own runs
+    give.
+    """
     claims = {claim.name: claim for claim in render.Renderer(EXAMPLE).claims}
-    known = {reading: verdict for reading, (verdict, _) in claims["fig1-break-off"].readings.items()}
+    known = {
+        reading: verdict for reading, (verdict, _) in claims["fig1-break-off"].readings.items()
+    }
     assert known["message"] == "agrees"
     assert known["gradient"] == known["large steps"] == known["softmax"] == "no"
     assert claims["fig1-break-off-digits"].figures == ("digits-periodic", "digits-periodic-curves")
-    assert all(claim.verdict == claim.readings[render.MAIN][0] for claim in claims.values() if render.MAIN in claim.readings)
+    assert all(
+        claim.verdict == claim.readings[render.MAIN][0]
+        for claim in claims.values()
+        if render.MAIN in claim.readings
+    )
 
 
-def test_without_runs_nothing_is_decided(render: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a database without runs, and tables without rows, only claims about formulas have a verdict."""
+def test_without_runs_nothing_is_decided(
+    render: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a database without runs, and tables without rows, only claims about formulas have a
+    verdict.
+    """
     connected = render.connected
 
     def emptied(database: Path) -> sqlite3.Connection:
         connection: sqlite3.Connection = connected(database)
-        for (table,) in connection.execute("SELECT name FROM main.sqlite_master WHERE name LIKE 'csv_%'").fetchall():
+        for (table,) in connection.execute(
+            "SELECT name FROM main.sqlite_master WHERE name LIKE 'csv_%'"
+        ).fetchall():
             connection.execute(f"DELETE FROM {table}")
         return connection
 
@@ -144,7 +199,11 @@ def test_without_runs_nothing_is_decided(render: ModuleType, tmp_path: Path, mon
 
 def test_overall(render: ModuleType) -> None:
     assert render.overall(["agrees", "agrees"]) == "agrees"
-    assert render.overall(["agrees", "no"]) == render.overall(["undecided", "agrees"]) == "under some readings"
+    assert (
+        render.overall(["agrees", "no"])
+        == render.overall(["undecided", "agrees"])
+        == "under some readings"
+    )
     assert render.overall(["undecided", "no"]) == "undecided"
     assert render.overall(["no", "no"]) == "no"
 
@@ -156,7 +215,9 @@ def test_a_trend_is_over_all_runs(render: ModuleType) -> None:
 
 
 def test_a_paired_difference(render: ModuleType) -> None:
-    """t = 0.2/(sqrt(0.02)/sqrt(2)) = 2 with one degree of freedom: 1 - 2 atan(2)/pi; and t_{0.975} is 12.706."""
+    """t = 0.2/(sqrt(0.02)/sqrt(2)) = 2 with one degree of freedom: 1 - 2 atan(2)/pi; and t_{0.975}
+    is 12.706.
+    """
     assert render.paired_p([0.1]) is render.half_width([0.1]) is None
     assert render.paired_p([0.1, 0.3]) == pytest.approx(0.2951672353)
     assert render.half_width([0.1, 0.3]) == pytest.approx(12.7062047 * 0.1)
@@ -166,7 +227,8 @@ def test_rows_with_a_null_are_left_out(render: ModuleType) -> None:
     connection = sqlite3.connect(":memory:")
     connection.create_aggregate("total", 2, render.over_rows(lambda a, b: sum(a) + sum(b)))
     ((total, nothing),) = connection.execute(
-        "SELECT total(column1, column2), total(column1, column2) FILTER (WHERE column1 > 5) FROM (VALUES (1, 2), (3, NULL))"
+        "SELECT total(column1, column2), total(column1, column2) FILTER (WHERE column1 > 5) "
+        "FROM (VALUES (1, 2), (3, NULL))"
     )
     connection.close()
     assert (total, nothing) == (3, None)

@@ -33,7 +33,10 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 f"attack={attack}",
                 "seeds=0..2",
             )
-            rows |= {row["run_key"]: row for row in planned("digits-periodic", *SMALL, "attack_entry=gradient", *settings)}
+            rows |= {
+                row["run_key"]: row
+                for row in planned("digits-periodic", *SMALL, "attack_entry=gradient", *settings)
+            }
     fill(path, list(rows.values()))
     made.change(path, "UPDATE runs SET sweep = 'mine'")
     return path
@@ -46,7 +49,9 @@ def test_the_numbers_of_a_matrix(rules: Path, dynabro: Dynabro) -> None:
     stored = read(rules, "SELECT * FROM runs ORDER BY seed")
     chains = {"cwtm": "none", "nnm+cwtm": "nnm"}
     values = {
-        (row, attack): stored[(stored["pre_aggregators"] == chain) & (stored["attack"] == attack)]["final_accuracy"]
+        (row, attack): stored[(stored["pre_aggregators"] == chain) & (stored["attack"] == attack)][
+            "final_accuracy"
+        ]
         for row, chain in chains.items()
         for attack in ("alie", "ipm")
     }
@@ -55,8 +60,13 @@ def test_the_numbers_of_a_matrix(rules: Path, dynabro: Dynabro) -> None:
         ends = student(list(own))
         assert drawn.loc[place, "mean"] == pytest.approx(own.mean(), rel=1e-9)
         assert drawn.loc[place, "half"] == pytest.approx((ends.high - ends.low) / 2, rel=1e-9)
-        assert drawn.loc[place, "worst"] == pytest.approx(min(values[place[0], name].mean() for name in ("alie", "ipm")))
-    ps = [paired(list(values["cwtm", name].to_numpy() - values["nnm+cwtm", name].to_numpy())).p_t for name in ("alie", "ipm")]
+        assert drawn.loc[place, "worst"] == pytest.approx(
+            min(values[place[0], name].mean() for name in ("alie", "ipm"))
+        )
+    ps = [
+        paired(list(values["cwtm", name].to_numpy() - values["nnm+cwtm", name].to_numpy())).p_t
+        for name in ("alie", "ipm")
+    ]
     for name, p in zip(("alie", "ipm"), holm(ps), strict=True):
         best, other = sorted(chains, key=lambda row: -values[row, name].mean())
         assert (drawn.loc[(best, name), "best"], drawn.loc[(other, name), "best"]) == (True, False)
@@ -69,15 +79,22 @@ def test_the_numbers_of_a_matrix(rules: Path, dynabro: Dynabro) -> None:
 def test_a_clear_lead_is_no_tie(rules: Path, dynabro: Dynabro, tmp_path: Path) -> None:
     path = tmp_path / "clear.db"
     path.write_bytes(rules.read_bytes())
-    made.change(path, "UPDATE runs SET final_accuracy = 0.5 + 0.001 * seed WHERE pre_aggregators = 'none'")
-    made.change(path, "UPDATE runs SET final_accuracy = 0.9 - 0.001 * seed WHERE pre_aggregators = 'nnm'")
+    made.change(
+        path, "UPDATE runs SET final_accuracy = 0.5 + 0.001 * seed WHERE pre_aggregators = 'none'"
+    )
+    made.change(
+        path, "UPDATE runs SET final_accuracy = 0.9 - 0.001 * seed WHERE pre_aggregators = 'nnm'"
+    )
     assert dynabro("plot", "matrix", "--db", str(path)).code == 0
     drawn = pd.read_csv("plots/matrix.csv")
     assert not drawn["tied"].any()
     assert set(drawn[drawn["best"]]["row"]) == {"nnm+cwtm"}
     assert set(drawn[drawn["row"] == "nnm+cwtm"]["mean_rank"]) == {1}
     told = dynabro("compare", "--all", "rule", "--db", str(path))
-    assert "nnm+cwtm has the best worst case, 0.899 under alie; cwtm follows with 0.501 under alie" in told.err
+    assert (
+        "nnm+cwtm has the best worst case, 0.899 under alie; cwtm follows with 0.501 under alie"
+        in told.err
+    )
 
 
 def test_a_sweep_is_drawn_by_its_grid(rules: Path, dynabro: Dynabro) -> None:
@@ -90,12 +107,16 @@ def test_a_sweep_is_drawn_by_its_grid(rules: Path, dynabro: Dynabro) -> None:
 
 
 def test_a_rate_of_each_method_is_no_field_of_the_grid(folder: Path, dynabro: Dynabro) -> None:
-    """The rates of the methods differ; the axis has what the grid varies, and the notes have the rates."""
+    """The rates of the methods differ; the axis has what the grid varies, and the notes have the
+    rates.
+    """
     rows = {}
     for attack in ("alie", "ipm"):
         settings = ("attack_entry=gradient", f"attack={attack}", "switching=static")
         rows |= {row["run_key"]: row for row in planned("digits-periodic", *SMALL, *settings)}
-    fill(folder / "results.db", [row for row in rows.values() if row["method"] in ("sgd", "dynabro")])
+    fill(
+        folder / "results.db", [row for row in rows.values() if row["method"] in ("sgd", "dynabro")]
+    )
     made.change(folder / "results.db", "UPDATE runs SET sweep = 'mine'")
     rates = {row["method"]: row["learning_rate"] for row in rows.values()}
     assert rates["sgd"] != rates["dynabro"]
@@ -103,14 +124,23 @@ def test_a_rate_of_each_method_is_no_field_of_the_grid(folder: Path, dynabro: Dy
     drawn = pd.read_csv("plots/mine.csv")
     assert set(drawn["attack"]) == {"alie", "ipm"}
     assert set(drawn["series"]) == {"SGD", "DynaBRO"}
-    assert "learning rates differ: 0.01 for SGD; 0.05 for DynaBRO" in dynabro("compare", "--all", "method").err
+    assert (
+        "learning rates differ: 0.01 for SGD; 0.05 for DynaBRO"
+        in dynabro("compare", "--all", "method").err
+    )
 
 
 def test_a_parameter_is_an_axis(folder: Path, dynabro: Dynabro) -> None:
     rows = [
         row
         for beta in ("0.5", "0.9")
-        for row in planned("digits-periodic", *SMALL, *AT_GRADIENT, f"method=momentum:beta={beta}", "learning_rate=0.01")
+        for row in planned(
+            "digits-periodic",
+            *SMALL,
+            *AT_GRADIENT,
+            f"method=momentum:beta={beta}",
+            "learning_rate=0.01",
+        )
     ]
     fill(folder / "results.db", [row for row in rows if row["switching"] == "static"])
     outcome = dynabro("plot", "final", "--x", "method.beta")
@@ -124,9 +154,13 @@ def test_a_parameter_is_an_axis(folder: Path, dynabro: Dynabro) -> None:
 
 
 @pytest.mark.thorough
-def test_names_colours_and_order(rules: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_colours_and_order(
+    rules: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr("dynabro_cli.figures._make._picture", lambda one, *_: drawn.append(one) or b"x")
+    monkeypatch.setattr(
+        "dynabro_cli.figures._make._picture", lambda one, *_: drawn.append(one) or b"x"
+    )
     words = ("--label", "nnm=Ours", "--colour", "nnm=red", "--order", "ipm", "--title", "My title")
     assert dynabro("plot", "mine", "--db", str(rules), *words).code == 0
     figure = drawn[0].figure
@@ -139,17 +173,26 @@ def test_names_colours_and_order(rules: Path, dynabro: Dynabro, monkeypatch: pyt
     assert all(container.lines[0].get_linestyle() == "None" for container in panel.containers)
     for option, text in (("label", "nmm=Ours"), ("colour", "nmm=red"), ("order", "nmm")):
         problem = dynabro("plot", "mine", "--db", str(rules), f"--{option}", text)
-        assert (problem.code, problem.problems[0].partition(" (")[0]) == (2, f"{option}=nmm: the picture has no such value")
-    assert "colour=rot: not a colour" in dynabro("plot", "mine", "--db", str(rules), "--colour", "nnm=rot").err
+        assert (problem.code, problem.problems[0].partition(" (")[0]) == (
+            2,
+            f"{option}=nmm: the picture has no such value",
+        )
+    assert (
+        "colour=rot: not a colour"
+        in dynabro("plot", "mine", "--db", str(rules), "--colour", "nnm=rot").err
+    )
 
 
 @pytest.mark.thorough
 def test_a_second_plot_replaces_no_other(rules: Path, dynabro: Dynabro) -> None:
     """The same question has the same files; --name chooses others."""
-    one, other = ("plot", "curves", "--db", str(rules)), ("plot", "curves", "--db", str(rules), "--hue", "attack")
-    assert [json.loads(dynabro(*words, "--json").out)[0]["name"] for words in (one, other, one, other)] == [
-        *("curves", "curves-2", "curves", "curves-2")
-    ]
+    one, other = (
+        ("plot", "curves", "--db", str(rules)),
+        ("plot", "curves", "--db", str(rules), "--hue", "attack"),
+    )
+    assert [
+        json.loads(dynabro(*words, "--json").out)[0]["name"] for words in (one, other, one, other)
+    ] == [*("curves", "curves-2", "curves", "curves-2")]
     assert dynabro(*one, "--name", "mine").out == "plots/mine.png  (12 runs)\n"
     assert dynabro(*one, "--name", "../mine").code == 2
 
@@ -161,7 +204,18 @@ def test_sweeps_side_by_side(rules: Path, dynabro: Dynabro, tmp_path: Path) -> N
     assert dynabro("plot", "mine", "other", "--db", str(path)).code == 0
     assert set(pd.read_csv("plots/mine-other.csv")["sweep"]) == {"mine", "other"}
     found = json.loads(
-        dynabro("compare", "--all", "sweep", "--sweep", "mine", "--sweep", "other", "--db", str(path), "--json").out
+        dynabro(
+            "compare",
+            "--all",
+            "sweep",
+            "--sweep",
+            "mine",
+            "--sweep",
+            "other",
+            "--db",
+            str(path),
+            "--json",
+        ).out
     )
     assert {cell["row"] for cell in found["cells"]} == {"mine", "other"}
     assert {pair["n"] for pair in found["pairs"]} == {3}
@@ -172,21 +226,35 @@ def test_sweeps_side_by_side(rules: Path, dynabro: Dynabro, tmp_path: Path) -> N
 def test_a_heatmap_does_not_mix_budgets(folder: Path, dynabro: Dynabro) -> None:
     """No cell is the worst of two problems; with a panel each it is drawn."""
     settings = ("eval_every=10", "seeds=0..1", *AT_GRADIENT)
-    rows = [row for budget in (40, 80) for row in planned("digits-periodic", *settings, f"budget={budget}")]
+    rows = [
+        row
+        for budget in (40, 80)
+        for row in planned("digits-periodic", *settings, f"budget={budget}")
+    ]
     fill(folder / "results.db", rows)
     problem = dynabro("plot", "heatmap")
     assert problem.code == 2
     assert problem.problems == [
-        "the runs differ in budget (40, 80): no worst case is one of both. Try: --facet budget, or --where with one value"
+        (
+            "the runs differ in budget (40, 80): no worst case is one of both. Try: --facet "
+            "budget, or --where with one value"
+        )
     ]
     assert dynabro("plot", "heatmap", "--facet", "budget", "--hue", "method").code == 0
 
 
 def test_a_method_has_one_colour() -> None:
-    """In any company: methods have fixed places, and the others a place that follows from their name."""
+    """In any company: methods have fixed places, and the others a place that follows from their
+    name.
+    """
     alone = looks({"dynabro": "DynaBRO"})["dynabro"]
     assert looks({"a": "cwtm", "dynabro": "DynaBRO", "sgd": "SGD"})["dynabro"] == alone
-    assert len({line.color for line in looks({name: name for name in "abcdefghijkl"}).values()}) == 12
-    named = [method_label({"name": name}) for name in ("sgd", "mu2-sgd", "demoa", "nsgdm", "marina-pp", "local-steps")]
+    assert (
+        len({line.color for line in looks({name: name for name in "abcdefghijkl"}).values()}) == 12
+    )
+    named = [
+        method_label({"name": name})
+        for name in ("sgd", "mu2-sgd", "demoa", "nsgdm", "marina-pp", "local-steps")
+    ]
     assert set(named) <= set(KNOWN)
     assert len({LINES[place].color for place in KNOWN.values()}) == len(KNOWN)

@@ -1,4 +1,6 @@
-"""A mean is over seeds only, in every plot and table; runs that met the same adversary are compared."""
+"""A mean is over seeds only, in every plot and table; runs that met the same adversary are
+compared.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,13 @@ def store(path: Path, rows: Mapping[str, Row], sweep: str = "mine") -> Path:
 @pytest.mark.parametrize("field", VARIED)
 def test_no_mean_is_over_two_values_of_a_field(field: str, folder: Path, dynabro: Dynabro) -> None:
     """Each seed has another value: a cell has one of them, and no more than one run."""
-    usual = {"method": "momentum", "learning_rate": "0.1", "switching": "static", "attack": "sf", "attack_entry": "gradient"}
+    usual = {
+        "method": "momentum",
+        "learning_rate": "0.1",
+        "switching": "static",
+        "attack": "sf",
+        "attack_entry": "gradient",
+    }
     every = [
         usual | {"aggregator": rule, "seeds": str(seed), field: value}
         for rule in ("cwtm", "cwmed")
@@ -59,13 +67,20 @@ def test_no_mean_is_over_two_values_of_a_field(field: str, folder: Path, dynabro
         if outcome.code == 0:
             assert pd.read_csv("plots/drawn.csv")["n"].max() == 1, words
         else:
-            assert (outcome.code, words, f"the runs differ in {field}" in outcome.err) == (2, ("heatmap",), True), outcome.err
+            assert (outcome.code, words, f"the runs differ in {field}" in outcome.err) == (
+                2,
+                ("heatmap",),
+                True,
+            ), outcome.err
     for words in TABLES:
         outcome = dynabro(*words, "--format", "csv")
         if outcome.code == 0:
             assert pd.read_csv(io.StringIO(outcome.out))["n"].max() == 1, words
         else:
-            assert (outcome.code, "attack=sf: the runs met it in 2 readings" in outcome.err) == (2, True), (words, outcome.err)
+            assert (outcome.code, "attack=sf: the runs met it in 2 readings" in outcome.err) == (
+                2,
+                True,
+            ), (words, outcome.err)
 
 
 @pytest.mark.parametrize("name", ["mnist-sf-cwtm", "mnist-sf-cwtm-curves"])
@@ -74,7 +89,10 @@ def test_a_figure_of_a_sweep_refuses_what_differs(
 ) -> None:
     """A file with the sweep's name varies another field with the seed."""
     sweep = GRIDS[name].sweep
-    settings = [{"seeds": str(seed), "batch_size": str(16 * (seed + 1)), "switching": "static"} for seed in (0, 1)]
+    settings = [
+        {"seeds": str(seed), "batch_size": str(16 * (seed + 1)), "switching": "static"}
+        for seed in (0, 1)
+    ]
     rows = rows_of(sweep, *settings)
     store(Path("results.db"), rows, sweep)
     from dynabro_cli.cli import plot
@@ -87,27 +105,54 @@ def test_a_figure_of_a_sweep_refuses_what_differs(
     assert dynabro("plot", name, "--where", "batch_size = 16").code == 0
 
 
-def test_curves_of_other_evaluations_and_histograms_of_other_workers(folder: Path, dynabro: Dynabro) -> None:
+def test_curves_of_other_evaluations_and_histograms_of_other_workers(
+    folder: Path, dynabro: Dynabro
+) -> None:
     usual = {"method": "sgd", "switching": "static", "learning_rate": "0.1"}
-    rows = rows_of("digits-periodic", usual | {"seeds": "0"}, usual | {"seeds": "1", "eval_every": "20"})
+    rows = rows_of(
+        "digits-periodic", usual | {"seeds": "0"}, usual | {"seeds": "1", "eval_every": "20"}
+    )
     store(Path("results.db"), rows)
     assert dynabro("plot", "final").code == 0
-    assert pd.read_csv("plots/final.csv")["n"].tolist() == [2]  # the final number does not depend on it
-    assert "eval_every=10: a mean over runs 1 and 2 would mix it with eval_every=20" in dynabro("plot", "curves").err
-    store(Path("more.db"), rows_of("digits-periodic", usual, usual | {"workers": "13", "byzantine": "5"}))
+    # the final number does not depend on it
+    assert pd.read_csv("plots/final.csv")["n"].tolist() == [2]
+    assert (
+        "eval_every=10: a mean over runs 1 and 2 would mix it with eval_every=20"
+        in dynabro("plot", "curves").err
+    )
+    store(
+        Path("more.db"),
+        rows_of("digits-periodic", usual, usual | {"workers": "13", "byzantine": "5"}),
+    )
     outcome = dynabro("plot", "histogram", "--db", "more.db")
-    assert (outcome.code, "workers=17: its rounds would be counted together with workers=13" in outcome.err) == (2, True)
+    assert (
+        outcome.code,
+        "workers=17: its rounds would be counted together with workers=13" in outcome.err,
+    ) == (2, True)
     for column in ("workers", "byzantine"):
-        assert dynabro("plot", "histogram", "--db", "more.db", "--facet", column, "--name", column).code == 0
+        assert (
+            dynabro(
+                "plot", "histogram", "--db", "more.db", "--facet", column, "--name", column
+            ).code
+            == 0
+        )
         shares = pd.read_csv(f"plots/{column}.csv").groupby(column)["share"].sum()
         assert shares.tolist() == pytest.approx([1, 1])
 
 
 @pytest.fixture
 def flagship(folder: Path) -> Path:
-    """Methods without a memory under the texts of before, and momentum under the paper's reading."""
-    old, usual = {"attack": "sf", "attack_entry": "gradient"}, {"seeds": "0..1", "learning_rate": "0.01"}
-    every = [{"method": method, **usual, **own} for method, own in (("sgd", old), ("dynabro", old), ("momentum", {}))]
+    """Methods without a memory under the texts of before, and momentum under the paper's
+    reading.
+    """
+    old, usual = (
+        {"attack": "sf", "attack_entry": "gradient"},
+        {"seeds": "0..1", "learning_rate": "0.01"},
+    )
+    every = [
+        {"method": method, **usual, **own}
+        for method, own in (("sgd", old), ("dynabro", old), ("momentum", {}))
+    ]
     return store(Path("results.db"), rows_of("mnist-sf-cwtm", *every), "mnist-sf-cwtm")
 
 
@@ -118,7 +163,9 @@ def test_runs_that_met_the_same_adversary_share_a_column(flagship: Path, dynabro
     assert "cells have no run" not in outcome.err
     outcome = dynabro("compare", "dynabro", "momentum", "--format", "csv")
     assert (outcome.code, len(outcome.out.splitlines())) == (0, 1 + 5)
-    settings = [word for text in (*SMALL, "learning_rate=0.01", "seeds=0..1") for word in ("--set", text)]
+    settings = [
+        word for text in (*SMALL, "learning_rate=0.01", "seeds=0..1") for word in ("--set", text)
+    ]
     assert dynabro("plot", "mnist-sf-cwtm", *settings).code == 0
     assert len(pd.read_csv("plots/mnist-sf-cwtm.runs.csv")) == 3 * 5 * 2
     outcome = dynabro("sweep", "mnist-sf-cwtm", *settings, "--dry-run")
@@ -126,13 +173,22 @@ def test_runs_that_met_the_same_adversary_share_a_column(flagship: Path, dynabro
 
 
 def test_readings_are_panels_and_compare_asks_which(flagship: Path, dynabro: Dynabro) -> None:
-    other = {"method": "momentum", "learning_rate": "0.01", "seeds": "0..1", "attack": "sf", "attack_entry": "gradient"}
+    other = {
+        "method": "momentum",
+        "learning_rate": "0.01",
+        "seeds": "0..1",
+        "attack": "sf",
+        "attack_entry": "gradient",
+    }
     store(flagship, rows_of("mnist-sf-cwtm", other), "mnist-sf-cwtm")
     cells = pd.read_csv(io.StringIO(dynabro("compare", "--all", "method", "--format", "csv").out))
     readings = ["attack enters at the gradient", "attack enters at the state, negates=gradient"]
     assert cells.groupby("panel")["row"].nunique().to_dict() == dict.fromkeys(readings, 3)
     assert (cells["n"] == 2).all()
-    for words in (["final", "--hue", "method"], ["curves", "--hue", "method", "--where", "switching = 'static'"]):
+    for words in (
+        ["final", "--hue", "method"],
+        ["curves", "--hue", "method", "--where", "switching = 'static'"],
+    ):
         assert dynabro("plot", *words, "--name", "drawn").code == 0
         assert set(pd.read_csv("plots/drawn.csv")["reading"]) == set(readings)
     outcome = dynabro("plot", "heatmap", "--name", "drawn")
@@ -147,12 +203,17 @@ def test_readings_are_panels_and_compare_asks_which(flagship: Path, dynabro: Dyn
     )
     typed = line.partition("Try: ")[2].split("'")[1::2]
     found = pd.read_csv(io.StringIO(dynabro("compare", *typed, "--format", "csv").out))
-    own = cells[(cells["panel"] == readings[0]) & (cells["row"] == "DynaBRO")].set_index("column")["mean"]
+    own = cells[(cells["panel"] == readings[0]) & (cells["row"] == "DynaBRO")].set_index("column")[
+        "mean"
+    ]
     assert found["mean_a"].tolist() == pytest.approx(own.tolist())
 
 
 def test_a_name_that_is_cut_short_is_one_strategy(folder: Path, dynabro: Dynabro) -> None:
     """The first letters of two strategies are equal: they are two columns."""
-    store(Path("results.db"), rows_of("digits-bernoulli", {"seeds": "0..1", "method": "sgd", "aggregator": "cwtm"}))
+    store(
+        Path("results.db"),
+        rows_of("digits-bernoulli", {"seeds": "0..1", "method": "sgd", "aggregator": "cwtm"}),
+    )
     cells = pd.read_csv(io.StringIO(dynabro("compare", "--all", "seed", "--format", "csv").out))
     assert cells["column"].nunique() == 6

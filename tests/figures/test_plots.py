@@ -32,7 +32,13 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = {}
     for rule in ("cwtm", "cwmed"):
         for attack in ("sf", "ipm"):
-            settings = (*SMALL, "attack_entry=gradient", f"aggregator={rule}", f"attack={attack}", "seeds=0..1")
+            settings = (
+                *SMALL,
+                "attack_entry=gradient",
+                f"aggregator={rule}",
+                f"attack={attack}",
+                "seeds=0..1",
+            )
             for row in planned("digits-periodic", *settings):
                 rows[row["run_key"]] = row
     fill(path, list(rows.values()))
@@ -42,11 +48,22 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.thorough
 def test_final(mixed: Path, dynabro: Dynabro) -> None:
     outcome = dynabro(
-        "plot", "final", "--db", str(mixed), "--facet", "aggregator", "--hue", "method", "--where", "attack = 'sf'"
+        "plot",
+        "final",
+        "--db",
+        str(mixed),
+        "--facet",
+        "aggregator",
+        "--hue",
+        "method",
+        "--where",
+        "attack = 'sf'",
     )
     assert (outcome.code, outcome.out, outcome.err) == (0, "plots/final.png  (80 runs)\n", "")
     drawn = pd.read_csv("plots/final.csv")
-    stored = read(mixed, "SELECT * FROM runs WHERE attack = 'sf'").groupby(["aggregator", "switching", "method"])
+    stored = read(mixed, "SELECT * FROM runs WHERE attack = 'sf'").groupby(
+        ["aggregator", "switching", "method"]
+    )
     assert len(drawn) == stored.ngroups == 40
     expected = stored["final_accuracy"].agg(["mean", "std"])
     assert sorted(drawn["mean"]) == pytest.approx(sorted(expected["mean"]), rel=1e-9)
@@ -58,11 +75,16 @@ def test_final(mixed: Path, dynabro: Dynabro) -> None:
 def test_lines_are_never_means_of_different_runs(mixed: Path, dynabro: Dynabro) -> None:
     """If hue does not distinguish runs, the field that does is added to it."""
     where = "method IN ('sgd', 'dynabro') AND switching = 'static'"
-    assert dynabro("plot", "curves", "--db", str(mixed), "--hue", "attack", "--where", where).code == 0
+    assert (
+        dynabro("plot", "curves", "--db", str(mixed), "--hue", "attack", "--where", where).code == 0
+    )
     drawn = pd.read_csv("plots/curves.csv")
     assert set(drawn["n"]) == {2}
     names = {
-        f"{attack}, {method}, {rule}" for attack in ("sf", "ipm") for method in ("SGD", "DynaBRO") for rule in ("cwtm", "cwmed")
+        f"{attack}, {method}, {rule}"
+        for attack in ("sf", "ipm")
+        for method in ("SGD", "DynaBRO")
+        for rule in ("cwtm", "cwmed")
     }
     assert set(drawn["series"]) == names  # and not the learning rate, which goes with the method
 
@@ -70,26 +92,45 @@ def test_lines_are_never_means_of_different_runs(mixed: Path, dynabro: Dynabro) 
 def test_methods_of_one_label_are_told_apart(folder: Path, dynabro: Dynabro) -> None:
     """The noise bound is not part of a method's label, so both have their texts; ``jmax`` is."""
     settings = [*SMALL, *AT_GRADIENT, "learning_rate=0.01", "seeds=0..1"]
-    rows = [row for bound in (1, 2) for row in planned("digits-periodic", *settings, f"method=dynabro:noise_bound={bound}")]
+    rows = [
+        row
+        for bound in (1, 2)
+        for row in planned("digits-periodic", *settings, f"method=dynabro:noise_bound={bound}")
+    ]
     fill(folder / "results.db", [row for row in rows if row["switching"] == "static"])
     assert dynabro("plot", "final", "--x", "switching", "--hue", "method").code == 0
     drawn = pd.read_csv("plots/final.csv")
-    assert (set(drawn["series"]), set(drawn["n"])) == ({"dynabro:noise_bound=1", "dynabro:noise_bound=2"}, {2})
+    assert (set(drawn["series"]), set(drawn["n"])) == (
+        {"dynabro:noise_bound=1", "dynabro:noise_bound=2"},
+        {2},
+    )
 
 
 @pytest.mark.thorough
 def test_curves_of_a_gap(grids: Path, dynabro: Dynabro) -> None:
-    where = "task = 'quadratic' AND method = 'momentum' AND switching = 'static' AND aggregator = 'mean'"
+    where = (
+        "task = 'quadratic' AND method = 'momentum' AND switching = 'static' AND "
+        "aggregator = 'mean'"
+    )
     for metric in ([], ["--metric", "gap"]):
-        assert dynabro("plot", "curves", "--db", str(grids), "--x", "budget", *metric, "--where", where).code == 0
+        assert (
+            dynabro(
+                "plot", "curves", "--db", str(grids), "--x", "budget", *metric, "--where", where
+            ).code
+            == 0
+        )
         drawn = pd.read_csv("plots/curves.csv")
-        assert set(drawn["series"]) == {f"shift:lambda={strength}" for strength in ("0", "0.5", "1", "2", "5")}
+        assert set(drawn["series"]) == {
+            f"shift:lambda={strength}" for strength in ("0", "0.5", "1", "2", "5")
+        }
         assert list(drawn["budget"].unique()) == [0, 10, 20, 30, 40]
 
 
 @pytest.mark.thorough
 def test_heatmap_shows_the_worst_case(mixed: Path, dynabro: Dynabro) -> None:
-    outcome = dynabro("plot", "heatmap", "--db", str(mixed), "--where", "method IN ('sgd', 'dynabro')")
+    outcome = dynabro(
+        "plot", "heatmap", "--db", str(mixed), "--where", "method IN ('sgd', 'dynabro')"
+    )
     assert (outcome.code, outcome.err) == (0, "")
     drawn = pd.read_csv("plots/heatmap.csv").set_index(["method", "aggregator", "switching"])
     means = (
@@ -105,12 +146,18 @@ def test_heatmap_shows_the_worst_case(mixed: Path, dynabro: Dynabro) -> None:
 
 def test_heatmap_of_losses_shows_the_highest(mixed: Path, dynabro: Dynabro) -> None:
     where = "method = 'sgd' AND switching = 'static' AND aggregator = 'cwtm'"
-    assert dynabro("plot", "heatmap", "--db", str(mixed), "--metric", "loss", "--where", where).code == 0
+    assert (
+        dynabro("plot", "heatmap", "--db", str(mixed), "--metric", "loss", "--where", where).code
+        == 0
+    )
     (drawn,) = pd.read_csv("plots/heatmap.csv").to_dict("records")
-    means = read(mixed, f"SELECT attack, AVG(final_loss) AS loss FROM runs WHERE {where} GROUP BY 1").set_index("attack")[
-        "loss"
-    ]
-    assert (drawn["attack"], drawn["mean"]) == (means.idxmax(), pytest.approx(means.max(), rel=1e-9))
+    means = read(
+        mixed, f"SELECT attack, AVG(final_loss) AS loss FROM runs WHERE {where} GROUP BY 1"
+    ).set_index("attack")["loss"]
+    assert (drawn["attack"], drawn["mean"]) == (
+        means.idxmax(),
+        pytest.approx(means.max(), rel=1e-9),
+    )
 
 
 @pytest.mark.thorough
@@ -119,17 +166,35 @@ def test_histogram(grids: Path, dynabro: Dynabro) -> None:
     assert dynabro("plot", "histogram", "--db", str(grids), "--where", where).code == 0
     drawn = pd.read_csv("plots/histogram.csv")
     assert drawn.groupby("switching")["share"].sum().to_numpy() == pytest.approx(np.ones(6))
-    rounds = read(grids, f"SELECT COUNT(*) AS n FROM rounds JOIN runs ON runs.id = run_id WHERE {where}")
+    rounds = read(
+        grids, f"SELECT COUNT(*) AS n FROM rounds JOIN runs ON runs.id = run_id WHERE {where}"
+    )
     assert drawn["rounds"].sum() == rounds["n"].iloc[0]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("clock", ["round", "computation"])
 def test_timeline(clock: str, dynabro: Dynabro) -> None:
-    """The Byzantine workers of a real run are those that the strategy says, and as many as the run has counted."""
+    """The Byzantine workers of a real run are those that the strategy says, and as many as the run
+    has counted.
+    """
     switching = "bernoulli:p=0.1,D=5,delta_max=0.4"
-    how = ("--task", "digits", "--model", "logistic", "--budget", "60", "--batch-size", "4", "--seed", "3")
-    assert dynabro("run", "--method", "dynabro", "--switching", switching, "--clock", clock, *how).code == 0
+    how = (
+        "--task",
+        "digits",
+        "--model",
+        "logistic",
+        "--budget",
+        "60",
+        "--batch-size",
+        "4",
+        "--seed",
+        "3",
+    )
+    assert (
+        dynabro("run", "--method", "dynabro", "--switching", switching, "--clock", clock, *how).code
+        == 0
+    )
     outcome = dynabro("plot", "timeline")
     assert (outcome.code, outcome.out, outcome.err) == (0, "plots/timeline.png  (1 run)\n", "")
     drawn = pd.read_csv("plots/timeline.csv")
@@ -143,7 +208,20 @@ def test_timeline(clock: str, dynabro: Dynabro) -> None:
     assert list(masks[ticks[still]].sum(1)) == list(rounds["byzantine"][still])
 
 
-HOW = ("--task", "digits", "--model", "logistic", "--budget", "60", "--batch-size", "4", "--seed", "3", "--workers", "9")
+HOW = (
+    "--task",
+    "digits",
+    "--model",
+    "logistic",
+    "--budget",
+    "60",
+    "--batch-size",
+    "4",
+    "--seed",
+    "3",
+    "--workers",
+    "9",
+)
 
 
 @pytest.mark.thorough
@@ -152,14 +230,37 @@ HOW = ("--task", "digits", "--model", "logistic", "--budget", "60", "--batch-siz
     [
         ("--switching", "adaptive:below=9,patience=7", "--method", "momentum"),
         ("--switching", "trace:file=s.csv,repeat=true", "--method", "dynabro:jmax=2"),
-        ("--switching", "trace:file=s.csv,repeat=true", "--method", "dynabro:jmax=2", "--clock", "computation"),
-        ("--switching", "trace:file=s.csv", "--method", "dynabro:filter=option1", "--clock", "computation"),
+        (
+            "--switching",
+            "trace:file=s.csv,repeat=true",
+            "--method",
+            "dynabro:jmax=2",
+            "--clock",
+            "computation",
+        ),
+        (
+            "--switching",
+            "trace:file=s.csv",
+            "--method",
+            "dynabro:filter=option1",
+            "--clock",
+            "computation",
+        ),
         ("--switching", "on-level:level=2,K=3", "--method", "dynabro:jmax=2"),
-        ("--switching", "on-level:level=2,K=3", "--method", "dynabro:jmax=2", "--clock", "computation"),
+        (
+            "--switching",
+            "on-level:level=2,K=3",
+            "--method",
+            "dynabro:jmax=2",
+            "--clock",
+            "computation",
+        ),
         ("--switching", "round-robin:K=4", "--method", "momentum", "--participation", "0.5"),
     ],
 )
-def test_timelines_of_schedules_that_are_stored_or_look_at_the_run(options: tuple[str, ...], dynabro: Dynabro) -> None:
+def test_timelines_of_schedules_that_are_stored_or_look_at_the_run(
+    options: tuple[str, ...], dynabro: Dynabro
+) -> None:
     """The masks have as many Byzantine workers as the rounds tell, and change where they do."""
     Path("s.csv").write_text("tick,byzantine\n0,1 2 3\n10,4 5\n15,\n25,9\n31,9\n")
     assert dynabro("run", "--byzantine", "3", *HOW, *options).code == 0
@@ -181,7 +282,9 @@ def test_timelines_of_schedules_that_are_stored_or_look_at_the_run(options: tupl
     told = read(Path("results.db"), "SELECT tick, byzantine FROM identities").to_dict("records")
     assert bool(told) == ("adaptive" in options[1] or "trace" in options[1])
     for change in told:
-        assert (np.flatnonzero(masks[change["tick"]]) + 1).tolist() == json.loads(change["byzantine"])
+        assert (np.flatnonzero(masks[change["tick"]]) + 1).tolist() == json.loads(
+            change["byzantine"]
+        )
 
 
 @pytest.mark.thorough
@@ -191,10 +294,20 @@ def test_a_timeline_tells_who_answered(dynabro: Dynabro) -> None:
     assert dynabro("plot", "timeline").code == 0
     answers = pd.read_csv("plots/timeline.csv").filter(like="answers_").to_numpy()
     assert answers.shape == (60, 9)
-    assert [np.flatnonzero(row).tolist() for row in answers] == [answering(3, 0.5, 9, r).tolist() for r in range(60)]
+    assert [np.flatnonzero(row).tolist() for row in answers] == [
+        answering(3, 0.5, 9, r).tolist() for r in range(60)
+    ]
 
 
-RECOVERY = ("dip", "largest_dip", "recovery_rounds", "recovery_budget", "worst_window", "acceptance", "aggregation_error")
+RECOVERY = (
+    "dip",
+    "largest_dip",
+    "recovery_rounds",
+    "recovery_budget",
+    "worst_window",
+    "acceptance",
+    "aggregation_error",
+)
 
 
 @pytest.mark.thorough
@@ -202,21 +315,39 @@ def test_what_is_told_of_recovery_can_be_plotted(dynabro: Dynabro) -> None:
     """Only runs with a number count; a switch that never happens has no recovery."""
     for switching in ("periodic:K=7", "static"):
         for seed in ("0", "1"):
-            how = ("--method", "momentum", "--byzantine", "4", "--switching", switching, "--eval-every", "5", "--seed", seed)
+            how = (
+                "--method",
+                "momentum",
+                "--byzantine",
+                "4",
+                "--switching",
+                switching,
+                "--eval-every",
+                "5",
+                "--seed",
+                seed,
+            )
             assert dynabro("run", *HOW[:-4], "--workers", "9", *how).code == 0
-    stored = read(Path("results.db"), "SELECT runs.switching, recovery.* FROM recovery JOIN runs ON runs.id = run_id")
+    stored = read(
+        Path("results.db"),
+        "SELECT runs.switching, recovery.* FROM recovery JOIN runs ON runs.id = run_id",
+    )
     assert stored["reason"].notna().tolist() == [False, False, True, True]
     for metric in RECOVERY:
         for kind in ("final", "heatmap"):
             outcome = dynabro("plot", kind, "--metric", metric, "--name", kind)
             assert (outcome.code, outcome.err) == (0, "")
             drawn = pd.read_csv(f"plots/{kind}.csv").set_index("switching")
-            expected = stored.dropna(subset=metric).groupby("switching")[metric].agg(["mean", "size"])
+            expected = (
+                stored.dropna(subset=metric).groupby("switching")[metric].agg(["mean", "size"])
+            )
             assert drawn["mean"].to_dict() == pytest.approx(expected["mean"].to_dict(), rel=1e-8)
             assert drawn["n"].to_dict() == expected["size"].to_dict()
         assert len(drawn) == (1 if "dip" in metric or "recovery" in metric else 2)
     outcome = dynabro("plot", "curves", "--metric", "dip")
-    assert outcome.problems == ["metric=dip is one number per run, not a curve. Try: dynabro plot final --metric dip"]
+    assert outcome.problems == [
+        "metric=dip is one number per run, not a curve. Try: dynabro plot final --metric dip"
+    ]
     where = ("--where", "switching = 'static'")
     assert dynabro("plot", "final", "--metric", "dip", *where).problems == [
         "no run here has a number for metric=dip. Try: another one of " + ", ".join(METRICS)
@@ -236,17 +367,32 @@ def test_a_timeline_of_other_identities_is_refused(dynabro: Dynabro) -> None:
     outcome = dynabro("plot", "timeline")
     assert outcome.code == 65
     assert outcome.problems == [
-        "identities computed from the seed differ from the run's: round 5 differs; was it made by another version of dynabro?"
+        (
+            "identities computed from the seed differ from the run's: round 5 differs; was it made "
+            "by another version of dynabro?"
+        )
     ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["final", "--hue", "metod"], "hue=metod is not a column to plot by (did you mean 'method'?); legal: task, method, "),
-        (["final", "--x", "wall_seconds"], "x=wall_seconds is not a column to plot by; legal: task, method, "),
-        (["curves", "--x", "switching"], "x=switching is not a column to plot by; legal: samples, budget"),
-        (["final", "--metric", "gap"], "no run here has a number for metric=gap. Try: another one of accuracy, loss, gap"),
+        (
+            ["final", "--hue", "metod"],
+            "hue=metod is not a column to plot by (did you mean 'method'?); legal: task, method, ",
+        ),
+        (
+            ["final", "--x", "wall_seconds"],
+            "x=wall_seconds is not a column to plot by; legal: task, method, ",
+        ),
+        (
+            ["curves", "--x", "switching"],
+            "x=switching is not a column to plot by; legal: samples, budget",
+        ),
+        (
+            ["final", "--metric", "gap"],
+            "no run here has a number for metric=gap. Try: another one of accuracy, loss, gap",
+        ),
         (
             ["final", "--metric", "acuracy"],
             "metric=acuracy is not legal (did you mean 'accuracy'?); legal: ",
@@ -255,7 +401,10 @@ def test_a_timeline_of_other_identities_is_refused(dynabro: Dynabro) -> None:
         (["timeline", "--x", "method"], "a timeline has no x. Try: no --x"),
         (
             ["curves"],
-            "the runs differ in 80 ways, and 16 lines can be distinguished; narrow them with --where, or",
+            (
+                "the runs differ in 80 ways, and 16 lines can be distinguished; narrow them with "
+                "--where, or"
+            ),
         ),
     ],
 )
@@ -270,12 +419,17 @@ def test_what_is_refused(arguments: list[str], problem: str, mixed: Path, dynabr
 def test_no_run_at_all(mixed: Path, dynabro: Dynabro, folder: Path) -> None:
     outcome = dynabro("plot", "final", "--db", str(mixed), "--where", "seed = 77")
     assert outcome.code == 66
-    assert outcome.problems == ["where=seed = 77: it holds for no run that has a result. Try: another condition"]
+    assert outcome.problems == [
+        "where=seed = 77: it holds for no run that has a result. Try: another condition"
+    ]
     open_for_writing("empty.db")
     outcome = dynabro("plot", "final", "--db", "empty.db")
     assert outcome.code == 66
     assert outcome.problems == [
-        "no run here has a result. Try: dynabro run --db empty.db or dynabro sweep --db empty.db, which make some"
+        (
+            "no run here has a result. Try: dynabro run --db empty.db or dynabro sweep --db "
+            "empty.db, which make some"
+        )
     ]
 
 
@@ -290,7 +444,10 @@ def test_the_defaults_show_small_databases(name: str, results: Path, dynabro: Dy
 
 def test_a_row_each_run(mixed: Path, dynabro: Dynabro, folder: Path) -> None:
     check: Callable[..., Any] = dynabro
-    assert check("plot", "final", "--db", str(mixed), "--where", "id = 1").out == "plots/final.png  (1 run)\n"
+    assert (
+        check("plot", "final", "--db", str(mixed), "--where", "id = 1").out
+        == "plots/final.png  (1 run)\n"
+    )
     assert len(pd.read_csv(folder / "plots/final.runs.csv")) == 1
     assert pd.read_csv(folder / "plots/final.csv")["std"].isna().all()
 
@@ -325,24 +482,40 @@ def test_panels_share_their_vertical_axis_unless_told(
     name: str, mixed: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr("dynabro_cli.figures._make._picture", lambda one, *_: drawn.append(one) or b"x")
-    facet, where = ("switching" if name == "histogram" else "aggregator"), "attack = 'sf' AND method IN ('sgd', 'dynabro')"
+    monkeypatch.setattr(
+        "dynabro_cli.figures._make._picture", lambda one, *_: drawn.append(one) or b"x"
+    )
+    facet, where = (
+        ("switching" if name == "histogram" else "aggregator"),
+        "attack = 'sf' AND method IN ('sgd', 'dynabro')",
+    )
     words = ("plot", name, "--db", str(mixed), "--facet", facet, "--where", where)
     assert (dynabro(*words).code, dynabro(*words, "--free-y").code) == (0, 0)
     panels = [[axes for axes in one.figure.axes if axes.has_data()] for one in drawn]
     assert [own[0].get_shared_y_axes().joined(*own[:2]) for own in panels] == [True, False]
 
 
-def test_an_axis_of_switching_rates_says_what_k_counts(folder: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_axis_of_switching_rates_says_what_k_counts(
+    folder: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rounds or gradient computations, by the clock of a panel's runs; both if a panel has both."""
     sweep = ("mnist-sf-cwtm", *SMALL, *AT_GRADIENT, "method=dynabro", "seeds=0")
-    fill(folder / "clocks.db", [row for clock in ("round", "computation") for row in planned(*sweep, f"clock={clock}")])
+    fill(
+        folder / "clocks.db",
+        [row for clock in ("round", "computation") for row in planned(*sweep, f"clock={clock}")],
+    )
     drawn: list[Any] = []
-    monkeypatch.setattr("dynabro_cli.figures._make._picture", lambda one, *_: drawn.append(one) or b"x")
+    monkeypatch.setattr(
+        "dynabro_cli.figures._make._picture", lambda one, *_: drawn.append(one) or b"x"
+    )
     words = ("plot", "final", "--db", "clocks.db", "--hue", "method")
     assert (dynabro(*words, "--facet", "clock").code, dynabro(*words).code) == (0, 0)
     counted = [[axes.get_xlabel() for axes in one.figure.axes if axes.has_data()] for one in drawn]
-    assert [text.removeprefix("K, ").removesuffix(" between two switches") for own in counted for text in own] == [
+    assert [
+        text.removeprefix("K, ").removesuffix(" between two switches")
+        for own in counted
+        for text in own
+    ] == [
         "rounds",
         "gradient computations",
         "rounds or gradient computations",
@@ -354,11 +527,19 @@ def test_an_axis_of_switching_rates_says_what_k_counts(folder: Path, dynabro: Dy
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("final", "--facet", "switching"), "facet=switching: --x shows this column. Try: another column for one of them"),
-        (("heatmap", "--hue", "switching"), "hue=switching: --x shows this column. Try: another column for one of them"),
+        (
+            ("final", "--facet", "switching"),
+            "facet=switching: --x shows this column. Try: another column for one of them",
+        ),
+        (
+            ("heatmap", "--hue", "switching"),
+            "hue=switching: --x shows this column. Try: another column for one of them",
+        ),
     ],
 )
-def test_a_column_that_is_to_be_shown_twice(words: tuple[str, ...], line: str, mixed: Path, dynabro: Dynabro) -> None:
+def test_a_column_that_is_to_be_shown_twice(
+    words: tuple[str, ...], line: str, mixed: Path, dynabro: Dynabro
+) -> None:
     outcome = dynabro("plot", *words, "--db", str(mixed))
     assert (outcome.code, outcome.problems) == (2, [line])
 

@@ -24,7 +24,10 @@ SLACK = 2.0
 def words_of(figure: Figure) -> Iterator[Text]:
     """Titles, names of axes, legends and cells; not the labels of ticks."""
     yield from figure.texts
-    for legend in [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend())]:
+    for legend in [
+        *figure.legends,
+        *(axes.get_legend() for axes in figure.axes if axes.get_legend()),
+    ]:
         yield from legend.get_texts()
     for axes in figure.axes:
         if axes.axison:
@@ -41,7 +44,9 @@ def problems(figure: Figure) -> list[str]:
     boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in drawn]
     whole = figure.bbox
     cut = [
-        text for text, box in boxes if min(box.x0, box.y0) < -SLACK or box.x1 > whole.x1 + SLACK or box.y1 > whole.y1 + SLACK
+        text
+        for text, box in boxes
+        if min(box.x0, box.y0) < -SLACK or box.x1 > whole.x1 + SLACK or box.y1 > whole.y1 + SLACK
     ]
     both = []
     for (one, first), (other, second) in itertools.combinations(boxes, 2):
@@ -64,8 +69,12 @@ SHOWN = [("training-details", "column"), ("mnist-sf-cwtm-curves", "page")]  # a 
 OTHERS = [one for one in itertools.product(NAMES, ("column", "page")) if one not in SHOWN]
 
 
-@pytest.mark.parametrize(("name", "width"), [*SHOWN, *(pytest.param(*one, marks=pytest.mark.thorough) for one in OTHERS)])
-def test_nothing_is_cut_and_words_do_not_overlap(name: str, width: str, drawn: list[Figure], dynabro: Dynabro) -> None:
+@pytest.mark.parametrize(
+    ("name", "width"), [*SHOWN, *(pytest.param(*one, marks=pytest.mark.thorough) for one in OTHERS)]
+)
+def test_nothing_is_cut_and_words_do_not_overlap(
+    name: str, width: str, drawn: list[Figure], dynabro: Dynabro
+) -> None:
     assert dynabro("plot", name, "--db", str(EXAMPLE), "--width", width).code == 0
     (figure,) = drawn
     assert problems(figure) == []
@@ -80,7 +89,10 @@ def test_a_figure_with_words_that_overlap_has_a_problem() -> None:
 
 
 def test_long_cells_of_latex_have_a_width() -> None:
-    rows = [["architecture", "Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)", "1"], ["m", "17", "2"]]
+    rows = [
+        ["architecture", "Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)", "1"],
+        ["m", "17", "2"],
+    ]
     head = latex_table(["", "MNIST", "seeds"], rows).splitlines()[0]
     assert head == r"\begin{tabular}{lp{0.35\linewidth}r}"
 

@@ -1,4 +1,6 @@
-"""``plots/restamp.py`` stores new digests of the code only if stored runs, made again, have the same numbers."""
+"""``plots/restamp.py`` stores new digests of the code only if stored runs, made again, have the
+same numbers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def query(sql: str) -> list[tuple[object, ...]]:
 def test_digests_are_written_if_all_numbers_are_equal(
     dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert dynabro("run", "--model", "mlp:hidden=8", "--budget", "20", "--eval-every", "10").code == 0
+    assert (
+        dynabro("run", "--model", "mlp:hidden=8", "--budget", "20", "--eval-every", "10").code == 0
+    )
     digests = query("SELECT code_digests FROM runs")
     query("UPDATE runs SET code_digests = NULL")
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "results.db"])
@@ -40,7 +44,9 @@ def test_digests_are_written_if_all_numbers_are_equal(
     with pytest.raises(SystemExit, match="no run was made again, so no digest was changed"):
         runpy.run_path(str(SCRIPT), run_name="__main__")
     assert query("SELECT code_digests FROM runs") == [(None,)]
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "results.db", "--against", str(SCRIPT.parents[1])])
+    monkeypatch.setattr(
+        sys, "argv", [str(SCRIPT), "results.db", "--against", str(SCRIPT.parents[1])]
+    )
     runpy.run_path(str(SCRIPT), run_name="__main__")
     assert query("SELECT code_digests FROM runs") == digests
 
@@ -49,7 +55,10 @@ def test_a_run_that_diverged_is_equal(
     dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its last loss is NaN, and NULL in the database."""
-    assert dynabro("run", "--model", "mlp:hidden=8", "--budget", "200", "--learning-rate", "1e9").code == 0
+    assert (
+        dynabro("run", "--model", "mlp:hidden=8", "--budget", "200", "--learning-rate", "1e9").code
+        == 0
+    )
     assert query("SELECT status, final_loss FROM runs") == [("diverged", None)]
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "results.db"])
     runpy.run_path(str(SCRIPT), run_name="__main__")

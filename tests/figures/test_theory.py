@@ -23,11 +23,18 @@ def test_rate(dynabro: Dynabro, folder: Path) -> None:
     assert len(drawn) == 2 * 3 * 5 + 3 * 8 + 2 * 6  # of delta the values over the one at 0
     fits = drawn.drop_duplicates(["part", "setting"]).set_index(["part", "setting"])
     assert fits.loc[("rounds", "static"), "slope"] == pytest.approx(-0.5, abs=1e-3)
-    assert fits.loc[("delta", "mfm"), ["slope", "predicted"]].tolist() == [pytest.approx(0.8, abs=1e-3), 1.0]
+    assert fits.loc[("delta", "mfm"), ["slope", "predicted"]].tolist() == [
+        pytest.approx(0.8, abs=1e-3),
+        1.0,
+    ]
     assert fits.loc[("switches", "eta = 1/L"), "slope"] == pytest.approx(1.2, abs=1e-3)
     static = drawn[(drawn["part"] == "rounds") & (drawn["setting"] == "static")]
-    assert static["mean"].tolist() == pytest.approx([7 * T**-0.5 for T in (128, 256, 512, 1024, 2048)])
-    assert static["control"].tolist() == pytest.approx([6 * T**-0.7 for T in (128, 256, 512, 1024, 2048)])
+    assert static["mean"].tolist() == pytest.approx(
+        [7 * T**-0.5 for T in (128, 256, 512, 1024, 2048)]
+    )
+    assert static["control"].tolist() == pytest.approx(
+        [6 * T**-0.7 for T in (128, 256, 512, 1024, 2048)]
+    )
     assert fits.loc[("rounds", "static"), "control_slope"] == pytest.approx(-0.7, abs=1e-3)
     assert set(drawn["n"]) == {2}
 

@@ -1,9 +1,10 @@
 """Triton's kernels without a GPU: computed by Triton's interpreter, or built for a GPU.
 
-``TRITON_INTERPRET=1 python -m tests.gpu.kernels NAME ...`` prints a JSON object: each case's error over its bound, or 0 for
-equality bit for bit and infinity otherwise. ``python -m tests.gpu.kernels ARCHITECTURE NAME=SIZE ...`` builds kernels, and
-prints the architecture of each, its registers, and the bytes that do not fit into registers. Triton reads the variable when it
-is imported, so a process does only one of both.
+``TRITON_INTERPRET=1 python -m tests.gpu.kernels NAME ...`` prints a JSON object: each case's error
+over its bound, or 0 for equality bit for bit and infinity otherwise. ``python -m tests.gpu.kernels
+ARCHITECTURE NAME=SIZE ...`` builds kernels, and prints the architecture of each, its registers, and
+the bytes that do not fit into registers. Triton reads the variable when it is imported, so a
+process does only one of both.
 """
 
 from __future__ import annotations
@@ -45,8 +46,12 @@ HALF = 2.0**-8
 Case = tuple[str, float]
 
 
-def parameters(kernel: Any, arguments: tuple[object, ...], constants: dict[str, object]) -> list[tuple[str, str, object]]:
-    """Return a kernel's parameters with the types that Triton gives them on a GPU, and their values."""
+def parameters(
+    kernel: Any, arguments: tuple[object, ...], constants: dict[str, object]
+) -> list[tuple[str, str, object]]:
+    """Return a kernel's parameters with the types that Triton gives them on a GPU, and their
+    values.
+    """
     found = []
     for place, parameter in enumerate(inspect.signature(kernel.fn).parameters.values()):
         known = KernelParam(place, parameter, False, False)
@@ -60,20 +65,35 @@ def parameters(kernel: Any, arguments: tuple[object, ...], constants: dict[str, 
 def interpret(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
     """Launch a kernel in the interpreter, with numbers in the precision that they have on a GPU."""
     kinds = [kind for _, kind, _ in parameters(kernel, arguments, constants)]
-    given = [float(np.float32(value)) if kind == "fp32" else value for value, kind in zip(arguments, kinds, strict=False)]
+    given = [
+        float(np.float32(value)) if kind == "fp32" else value
+        for value, kind in zip(arguments, kinds, strict=False)
+    ]
     constants.pop("num_warps", None)
     kernel[grid](*given, **constants)
 
 
-def convert(values: Any, source: Any, target: Any, rounding: Any, plain: Any = interpreter._convert_float) -> Any:
-    """Convert floating-point numbers in the interpreter: it cuts bits off for bfloat16, where a GPU rounds to nearest."""
+def convert(
+    values: Any, source: Any, target: Any, rounding: Any, plain: Any = interpreter._convert_float
+) -> Any:
+    """Convert floating-point numbers in the interpreter: it cuts bits off for bfloat16, where a GPU
+    rounds to nearest.
+    """
     if (str(source), str(target)) != ("fp32", "bf16"):
         return plain(values, source, target, rounding)
-    return torch.from_numpy(np.ascontiguousarray(values)).bfloat16().view(torch.int16).numpy().view(np.uint16)
+    return (
+        torch.from_numpy(np.ascontiguousarray(values))
+        .bfloat16()
+        .view(torch.int16)
+        .numpy()
+        .view(np.uint16)
+    )
 
 
 def build(architecture: int) -> Callable[..., None]:
-    """Return a function that builds a kernel for an architecture such as 90, in the place of a launch."""
+    """Return a function that builds a kernel for an architecture such as 90, in the place of a
+    launch.
+    """
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
@@ -83,7 +103,9 @@ def build(architecture: int) -> Callable[..., None]:
         options = {"num_warps": constants.pop("num_warps", 4)}
         given = parameters(kernel, arguments, constants)
         aligned = [
-            place for place, (_, kind, value) in enumerate(given) if kind[0] == "*" or (kind[0] == "i" and value % 16 == 0)
+            place
+            for place, (_, kind, value) in enumerate(given)
+            if kind[0] == "*" or (kind[0] == "i" and value % 16 == 0)
         ]
         source = ASTSource(
             kernel,
@@ -92,10 +114,16 @@ def build(architecture: int) -> Callable[..., None]:
             attrs={(place,): [["tt.divisibility", 16]] for place in aligned},
         )
         built = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
-        targets = [line.split()[1].rstrip("a,") for line in built.asm["ptx"].splitlines() if line.startswith(".target")]
+        targets = [
+            line.split()[1].rstrip("a,")
+            for line in built.asm["ptx"].splitlines()
+            if line.startswith(".target")
+        ]
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             Path(file.name).write_bytes(built.asm["cubin"])
-            usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+            usage = subprocess.run(
+                [tool, "-res-usage", file.name], capture_output=True, text=True, check=True
+            ).stdout
         used = {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", usage)}
         print(json.dumps({"kernel": kernel.fn.__name__, "targets": targets} | used), flush=True)
 
@@ -105,7 +133,9 @@ def build(architecture: int) -> Callable[..., None]:
 def same(found: Tensor, expected: Tensor) -> float:
     """Return 0 if two tensors are equal bit for bit, NaN with NaN, else infinity."""
     equal = found.dtype == expected.dtype and torch.equal(found.isnan(), expected.isnan())
-    return 0.0 if equal and torch.equal(found.nan_to_num(0.5), expected.nan_to_num(0.5)) else math.inf
+    return (
+        0.0 if equal and torch.equal(found.nan_to_num(0.5), expected.nan_to_num(0.5)) else math.inf
+    )
 
 
 def share(found: Tensor, exact: Tensor, bound: float | Tensor) -> float:
@@ -114,12 +144,16 @@ def share(found: Tensor, exact: Tensor, bound: float | Tensor) -> float:
 
 
 def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(
+        shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(dtype)
 
 
 def check_gm() -> Iterator[Case]:
     for m in (1, 2, 5, 17, 64):
-        messages = {name: draw(m, 30, seed=m) for name in ("apart", "equal rows", "one far away", "zeros")}
+        messages = {
+            name: draw(m, 30, seed=m) for name in ("apart", "equal rows", "one far away", "zeros")
+        }
         messages["equal rows"][m // 2 :] = messages["equal rows"][0]
         messages["one far away"][0] *= 1e8
         messages["zeros"] *= 0
@@ -128,7 +162,10 @@ def check_gm() -> Iterator[Case]:
             products = around(products, start_of(products))
             for most in (3, 1000):
                 found = _weiszfeld_kernel.weights_of(products, 1e-6, 1e-6, most)
-                yield f"{name}, {m}, {most}", share(found, weiszfeld(products, 1e-6, 1e-6, most), 1e-12)
+                yield (
+                    f"{name}, {m}, {most}",
+                    share(found, weiszfeld(products, 1e-6, 1e-6, most), 1e-12),
+                )
 
 
 def check_signguard() -> Iterator[Case]:
@@ -141,17 +178,26 @@ def check_signguard() -> Iterator[Case]:
             points = points + seed / 20 * torch.randn(m, 3, generator=source, dtype=torch.float64)
             expected = largest_cluster(points)
             sizes.add(int(expected.sum()))
-            yield f"{m}, {seed}", same(_mean_shift_kernel.cluster_of(points, SLACK, STEPS), expected)
+            yield (
+                f"{m}, {seed}",
+                same(_mean_shift_kernel.cluster_of(points, SLACK, STEPS), expected),
+            )
     yield "sizes of clusters", 0.0 if len(sizes) > 10 else math.inf
 
 
 def check_order() -> Iterator[Case]:
-    """Compare with torch's minimum and maximum, which are NaN if a value is; ties, and columns that end inside a block."""
+    """Compare with torch's minimum and maximum, which are NaN if a value is; ties, and columns that
+    end inside a block.
+    """
     for m in (1, 2, 3, 4, 5, 16, 17, 25, 64):
         messages = draw(m, 300, seed=m)
         messages[:, 50:150] = messages[:, 50:150].round()
         messages[:, 150] = messages[0, 150]
-        messages[m // 2, 200], messages[0, 201], messages[m - 1, 202] = math.nan, math.inf, -math.inf
+        messages[m // 2, 200], messages[0, 201], messages[m - 1, 202] = (
+            math.nan,
+            math.inf,
+            -math.inf,
+        )
         wide = torch.cat([messages, messages], 1)[:, :300]  # rows with gaps between them
         for trim in sorted({0, m // 4, (m - 1) // 2}):
             for left_out in (-1, *sorted({0, trim})):
@@ -164,7 +210,11 @@ def ordered(messages: Tensor, trim: int, left_out: int) -> Tensor:
     """Compute the order statistics by torch's operators."""
     before, _order.KERNEL = _order.KERNEL, NoKernel()  # type: ignore[assignment]
     try:
-        return _order.middle_mean(messages, trim) if left_out < 0 else _order.nearest_mean(messages, trim, left_out)
+        return (
+            _order.middle_mean(messages, trim)
+            if left_out < 0
+            else _order.nearest_mean(messages, trim, left_out)
+        )
     finally:
         _order.KERNEL = before
 
@@ -178,20 +228,46 @@ def check_mean() -> Iterator[Case]:
     """The sum of m products in double precision, and one rounding to single precision."""
     for m in (1, 2, 17, 70):
         messages = torch.cat([draw(m, 700, seed=m)] * 2, 1)[:, :700]  # rows with gaps between them
-        weights = {"all": torch.ones(m), "some": draw(m, seed=m + 1).abs().clamp_max(1), "none": torch.zeros(m)}
+        weights = {
+            "all": torch.ones(m),
+            "some": draw(m, seed=m + 1).abs().clamp_max(1),
+            "none": torch.zeros(m),
+        }
         weights["some"][m // 2] = 0
         for name, chosen in weights.items():
             for total in (None, torch.tensor(float(m), dtype=torch.float64)):
                 exact = weighted(messages.double(), chosen, total)
-                size = chosen.double() @ messages.double().abs() / (chosen.double().sum() if total is None else total)
+                size = (
+                    chosen.double()
+                    @ messages.double().abs()
+                    / (chosen.double().sum() if total is None else total)
+                )
                 bound = U * exact.abs() + 2 * (m + 1) * 2.0**-52 * size.nan_to_num() + 1e-45
-                yield f"{m}, {name}, {total}", share(_mean_kernel.mean_of(messages, chosen, total), exact, bound)
+                yield (
+                    f"{m}, {name}, {total}",
+                    share(_mean_kernel.mean_of(messages, chosen, total), exact, bound),
+                )
 
 
 def check_norm() -> Iterator[Case]:
     """Output, statistics and gradients of batch norm; ``before`` is added to the input first."""
-    names = ("output", "mean", "variance", "input's gradient", "weight's", "bias's", "bias's of the convolution")
-    shapes = ((1, 1, 1, 16), (2, 1, 50, 7), (1, 2, 128, 64), (2, 2, 131, 20), (1, 1, 4100, 5), (1, 1, 260, 130))
+    names = (
+        "output",
+        "mean",
+        "variance",
+        "input's gradient",
+        "weight's",
+        "bias's",
+        "bias's of the convolution",
+    )
+    shapes = (
+        (1, 1, 1, 16),
+        (2, 1, 50, 7),
+        (1, 2, 128, 64),
+        (2, 2, 131, 20),
+        (1, 1, 4100, 5),
+        (1, 1, 260, 130),
+    )
     for workers, batches, places, channels in shapes:
         for dtype in (torch.float32, torch.bfloat16) if places < 256 else (torch.float32,):
             for relu, affine, joined, offset in (
@@ -200,10 +276,15 @@ def check_norm() -> Iterator[Case]:
                 (False, True, False, -100.0),
             ):
                 shape = workers * batches, places, channels
-                x, gy = (draw(*shape, seed=places).add(offset).to(dtype), draw(*shape, seed=channels).to(dtype))
+                x, gy = (
+                    draw(*shape, seed=places).add(offset).to(dtype),
+                    draw(*shape, seed=channels).to(dtype),
+                )
                 vectors = (draw(channels, seed=1), draw(channels, seed=2)) if affine else None
                 before = draw(channels, seed=3) if joined else None
-                found = results(norm_kernel, x, gy, vectors, relu, workers, *([before] if joined else []))
+                found = results(
+                    norm_kernel, x, gy, vectors, relu, workers, *([before] if joined else [])
+                )
                 values = x.double() if before is None else x.double() + before.double()
                 doubles = None if vectors is None else (vectors[0].double(), vectors[1].double())
                 exact = list(results(fusible, values, gy.double(), doubles, relu, workers))
@@ -212,7 +293,10 @@ def check_norm() -> Iterator[Case]:
                 if before is not None:
                     exact.append(exact[3].view(workers, -1, channels).sum(1))
                     bounds.append(places * batches * bounds[3])
-                title = f"{shape}, {str(dtype)[6:]}, relu {relu}, affine {affine}, bias {joined}, offset {offset}"
+                title = (
+                    f"{shape}, {str(dtype)[6:]}, relu {relu}, affine {affine}, bias "
+                    f"{joined}, offset {offset}"
+                )
                 assert len(found) == len(exact) == len(bounds)
                 for name, ours, theirs, bound in zip(names, found, exact, bounds, strict=False):
                     rounding = HALF * theirs.abs() if ours.dtype == torch.bfloat16 else 0.0
@@ -223,7 +307,11 @@ def check_dropout() -> Iterator[Case]:
     """Values and masks, both ways, for mini-batches of any number of values and any layout."""
     seeds = torch.randint(-(2**63), 2**63 - 1, (3,), generator=torch.Generator().manual_seed(3))
     last = torch.channels_last
-    inputs = {"rows": draw(6, 77), "odd": draw(3, 1027), "images": draw(6, 5, 3, 4).contiguous(memory_format=last)}
+    inputs = {
+        "rows": draw(6, 77),
+        "odd": draw(3, 1027),
+        "images": draw(6, 5, 3, 4).contiguous(memory_format=last),
+    }
     inputs |= {"channels first": draw(6, 5, 3, 4), "tokens": draw(6, 5, 3)}
     for name, values in inputs.items():
         for dtype in (torch.float32, torch.bfloat16):
@@ -233,13 +321,18 @@ def check_dropout() -> Iterator[Case]:
                 expected, dropped = fusible.drop(x, seeds, layer, p)
                 yield f"{name}, {dtype}, {p}", same(found, expected)
                 backward = fusible.drop_backward(gy, dropped, layer, p)
-                yield f"{name}, {dtype}, {p}, backward", same(dropout_kernel.drop_backward(gy, kept, layer, p), backward)
+                yield (
+                    f"{name}, {dtype}, {p}, backward",
+                    same(dropout_kernel.drop_backward(gy, kept, layer, p), backward),
+                )
 
 
 def check_engine() -> Iterator[Case]:
-    """A network whose batch norms, ReLUs, biases and dropout are joined has its gradients; the last batch norm has no ReLU.
+    """A network whose batch norms, ReLUs, biases and dropout are joined has its gradients; the last
+    batch norm has no ReLU.
 
-    In a second network, the first batch norm keeps its statistics in training, so the convolution before it adds its own bias.
+    In a second network, the first batch norm keeps its statistics in training, so the convolution
+    before it adds its own bias.
     """
 
     class Kept(nn.Sequential):
@@ -250,8 +343,21 @@ def check_engine() -> Iterator[Case]:
 
     def network(kind: type[nn.Sequential]) -> nn.Module:
         torch.manual_seed(0)
-        first = nn.Conv2d(2, 6, 3), nn.ReLU(), nn.BatchNorm2d(6), nn.Dropout(0.3), nn.Conv2d(6, 4, 3, bias=False), nn.ReLU()
-        second = nn.BatchNorm2d(4, affine=False), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()
+        first = (
+            nn.Conv2d(2, 6, 3),
+            nn.ReLU(),
+            nn.BatchNorm2d(6),
+            nn.Dropout(0.3),
+            nn.Conv2d(6, 4, 3, bias=False),
+            nn.ReLU(),
+        )
+        second = (
+            nn.BatchNorm2d(4, affine=False),
+            nn.Conv2d(4, 4, 3),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
         return kind(*first, *second, nn.Linear(16, 5)).train()
 
     inputs, labels = draw(3, 4, 2, 8, 8), torch.arange(12).view(3, 4) % 5
@@ -263,13 +369,18 @@ def check_engine() -> Iterator[Case]:
                 norm.use_gpu_kernels(engine._twin, engine._shared)  # type: ignore[arg-type]
             losses = engine(inputs, labels, 2, torch.arange(6))
             made.append([losses, engine.matrix, engine.statistics, engine.logits(inputs[0])])
-        for name, ours, theirs in zip(("losses", "gradients", "statistics", "logits"), made[1], made[0], strict=True):
-            error = share(ours, theirs.double(), 1e-4 * float(theirs.abs().max()))  # no ReLU's kink is near
+        for name, ours, theirs in zip(
+            ("losses", "gradients", "statistics", "logits"), made[1], made[0], strict=True
+        ):
+            # no ReLU's kink is near
+            error = share(ours, theirs.double(), 1e-4 * float(theirs.abs().max()))
             yield f"{kind.__name__}, {name}", error
 
 
 CHECKS: dict[str, Callable[[], Iterator[Case]]] = {
-    name.removeprefix("check_"): function for name, function in list(globals().items()) if name.startswith("check_")
+    name.removeprefix("check_"): function
+    for name, function in list(globals().items())
+    if name.startswith("check_")
 }
 
 
@@ -283,7 +394,9 @@ def build_signguard(m: int) -> None:
 
 def build_order(m: int) -> None:
     middle, f = (m - 1) // 2, (m - 1) // 4
-    _order_kernel.order_statistics(torch.zeros(m, 1024), _order.comparators(m, middle, m - middle), middle, -1)
+    _order_kernel.order_statistics(
+        torch.zeros(m, 1024), _order.comparators(m, middle, m - middle), middle, -1
+    )
     _order_kernel.order_statistics(torch.zeros(m, 1024), _order.comparators(m, 0, m), middle, f)
 
 
@@ -308,7 +421,9 @@ def main(what: str, *names: str) -> None:
     if what in CHECKS:
         gpu_kernels.launch = interpret
         interpreter._convert_float = convert
-        found = {f"{check}: {case}": error for check in (what, *names) for case, error in CHECKS[check]()}
+        found = {
+            f"{check}: {case}": error for check in (what, *names) for case, error in CHECKS[check]()
+        }
         print(json.dumps(found))
         return
     gpu_kernels.launch = build(int(what))

@@ -36,7 +36,11 @@ def test_what_waits_for_the_gpu_is_found(name: str, gpu: FakeGPU) -> None:
 
 def test_a_tensor_on_the_wrong_device_is_found(gpu: FakeGPU) -> None:
     x = on_gpu(torch.ones(3, 4))
-    for wrong in (lambda: x + torch.ones(3, 4), lambda: torch.where(torch.ones(3, 1) > 0, x, 0), lambda: x @ torch.ones(4, 2)):
+    for wrong in (
+        lambda: x + torch.ones(3, 4),
+        lambda: torch.where(torch.ones(3, 1) > 0, x, 0),
+        lambda: x @ torch.ones(4, 2),
+    ):
         with pytest.raises(RuntimeError, match="device"):
             wrong()
     assert (x * torch.tensor(2.0)).device.type == "cuda"  # a number may come from anywhere

@@ -1,4 +1,6 @@
-"""Kernels for a GPU: right in Triton's interpreter, built for its architectures, and not used if they cannot be launched."""
+"""Kernels for a GPU: right in Triton's interpreter, built for its architectures, and not used if
+they cannot be launched.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,17 @@ pytest.importorskip("triton")
 ROOT = Path(__file__).parents[2]
 OBSTACLE = gpu_kernels.obstacle.__wrapped__
 NO_COMPILER = (
-    "RuntimeError: Failed to find C compiler. Please specify via CC environment variable or set triton.knobs.build.impl."
+    "RuntimeError: Failed to find C compiler. Please specify via CC environment "
+    "variable or set triton.knobs.build.impl."
 )
 
 
 def kernels(*arguments: str, **environment: str) -> list[Any]:
     """Run ``tests.gpu.kernels``; return the objects that it prints."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.gpu.kernels", *arguments]
-    ended = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stderr[-2000:]
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
@@ -62,8 +67,12 @@ def test_each_kernel_computes_what_it_replaces(names: tuple[str, ...], cases: in
     ],
     ids=["usual", "order of 64", "gm of 64"],
 )
-def test_each_kernel_is_built(architecture: int, what: tuple[str, ...], most: int, tmp_path: Path) -> None:
-    """For the requested architecture only; nothing spills out of the registers, except the Gram matrix of 64 workers."""
+def test_each_kernel_is_built(
+    architecture: int, what: tuple[str, ...], most: int, tmp_path: Path
+) -> None:
+    """For the requested architecture only; nothing spills out of the registers, except the Gram
+    matrix of 64 workers.
+    """
     built = kernels(str(architecture), *what, TRITON_CACHE_DIR=str(tmp_path))
     assert {tuple(kernel["targets"]) for kernel in built} == {(f"sm_{architecture}",)}
     assert all(0 < kernel["REG"] <= most for kernel in built)
@@ -85,7 +94,9 @@ def without_compiler(gpu: FakeGPU, monkeypatch: pytest.MonkeyPatch) -> FakeGPU:
 def test_what_keeps_triton_from_working(monkeypatch: pytest.MonkeyPatch) -> None:
     launched = list[str]()
     with one_gpu():
-        monkeypatch.setattr(gpu_kernels, "launch", lambda kernel, *_: launched.append(kernel.fn.__name__))
+        monkeypatch.setattr(
+            gpu_kernels, "launch", lambda kernel, *_: launched.append(kernel.fn.__name__)
+        )
         assert OBSTACLE(torch.device("cuda")) is None
         assert launched == ["nothing"]
         monkeypatch.setattr(gpu_kernels, "find_spec", lambda _: None)
@@ -101,8 +112,23 @@ def test_rules_need_no_c_compiler_beside_a_gpu(rule: str, without_compiler: Fake
 
 
 def started(compile_: str) -> dict[str, Any]:
-    more: dict[str, Any] = {"workers": 3, "byzantine": 1, "batch_size": 2, "budget": 2, "eval_every": 2}
-    spec = resolve(RunSpec(task="digits", model="cnn-cifar:width=0.1", method="sgd", aggregator="cwtm", attack="sf", **more))
+    more: dict[str, Any] = {
+        "workers": 3,
+        "byzantine": 1,
+        "batch_size": 2,
+        "budget": 2,
+        "eval_every": 2,
+    }
+    spec = resolve(
+        RunSpec(
+            task="digits",
+            model="cnn-cifar:width=0.1",
+            method="sgd",
+            aggregator="cwtm",
+            attack="sf",
+            **more,
+        )
+    )
     first, *_ = simulate_run(spec, device="cuda", compile=compile_)
     assert isinstance(first, events.Started)
     found: dict[str, Any] = json.loads(str(first.record["versions"]))
@@ -113,13 +139,18 @@ LAYERS = {"moments", "normal", "sums", "input_gradient", "dropped"}
 
 
 @pytest.mark.parametrize(
-    ("choice", "layers", "says"), [("auto", LAYERS, "triton"), ("on", LAYERS, "triton"), ("off", set(), "off")]
+    ("choice", "layers", "says"),
+    [("auto", LAYERS, "triton"), ("on", LAYERS, "triton"), ("off", set(), "off")],
 )
-def test_a_run_on_a_gpu_uses_kernels_unless_it_is_told_not_to(choice: str, layers: set[str], says: str, gpu: FakeGPU) -> None:
+def test_a_run_on_a_gpu_uses_kernels_unless_it_is_told_not_to(
+    choice: str, layers: set[str], says: str, gpu: FakeGPU
+) -> None:
     """The layers' kernels change rounding; the rule's, which ``off`` leaves, do not."""
     with gpu.allowed():
         assert started(choice)["compile"] == says
-    launched = {name.removeprefix("triton::") for name in gpu.counted() if name.startswith("triton::")}
+    launched = {
+        name.removeprefix("triton::") for name in gpu.counted() if name.startswith("triton::")
+    }
     assert launched == layers | {"order", "mean"}
 
 
@@ -127,7 +158,9 @@ def test_a_run_beside_a_gpu_without_a_c_compiler(without_compiler: FakeGPU) -> N
     with without_compiler.allowed():
         assert started("auto")["compile"] == f"off: {NO_COMPILER}"
         with pytest.raises(
-            SpecError, match=r"compile=on needs Triton, which does not work here \(RuntimeError: Failed to find C"
+            SpecError,
+            match=r"compile=on needs Triton, which does not work here \(RuntimeError: Failed "
+            r"to find C",
         ):
             started("on")
     assert not any(name.startswith("triton::") for name in without_compiler.counted())

@@ -1,4 +1,6 @@
-"""Every network, rule, pre-aggregator and attack on a GPU that is not there: right devices, and no wait for the GPU."""
+"""Every network, rule, pre-aggregator and attack on a GPU that is not there: right devices, and no
+wait for the GPU.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,14 @@ def test_attacks(text: str, gpu: FakeGPU) -> None:
     attack = make_attack(text.replace("worker=8", "worker=16"), workers=M)
     byzantine = on_gpu(torch.arange(M) < 3)
     own, state = vectors(), dict(attack._attack.initial)
-    seen = (Defence(honest_mean(own, byzantine), lambda messages: messages.mean(0)),) if attack._attack.sees_defence else ()
+    seen = (
+        (Defence(honest_mean(own, byzantine), lambda messages: messages.mean(0)),)
+        if attack._attack.sees_defence
+        else ()
+    )
     for call in range(3):
-        with gpu.allowed() if not call else contextlib.nullcontext():  # the first state and tables are sent once
+        # the first state and tables are sent once
+        with gpu.allowed() if not call else contextlib.nullcontext():
             assert devices(attack._attack.messages(own, byzantine, state, *seen)) == {"cuda"}
             if attack._attack.observe is not None:
                 state = attack._attack.observe(own, byzantine, state)
@@ -56,22 +63,34 @@ def test_attacks(text: str, gpu: FakeGPU) -> None:
     assert devices(labels) == {"cuda"}
 
 
-@pytest.mark.parametrize("precision", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in REGISTRIES["models"].entries()])
+@pytest.mark.parametrize(
+    "precision", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.thorough)]
+)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=SLOW.get(name, ())) for name in REGISTRIES["models"].entries()],
+)
 def test_networks(name: str, precision: torch.dtype, gpu: FakeGPU) -> None:
     shape = ImageShape(1, 1, 16, 10) if name == "gpt" else ImageShape(3, 16, 16, 10)
     with gpu.allowed():
         model = REGISTRIES["models"].parse(name).build(shape).to("cuda")
     engine = WorkerGradients(model, 3, dtype=precision, kinds=(SHARED,), compile="on")
-    inputs, labels = torch.rand(3, 4, shape.channels, shape.height, shape.width), torch.zeros(3, 4, dtype=torch.int64)
+    inputs, labels = (
+        torch.rand(3, 4, shape.channels, shape.height, shape.width),
+        torch.zeros(3, 4, dtype=torch.int64),
+    )
     losses = engine(on_gpu(inputs), on_gpu(labels), 2, range(6) if engine.random else ())
     assert losses.shape == (3,)
-    assert devices([losses, engine.matrix, engine.statistics, engine.buffers, engine.parameters]) == {"cuda"}
+    assert devices(
+        [losses, engine.matrix, engine.statistics, engine.buffers, engine.parameters]
+    ) == {"cuda"}
     assert engine.matrix.dtype == torch.float32
     assert devices(engine.logits(on_gpu(inputs[0]))) == {"cuda"}
 
 
-@pytest.mark.parametrize("name", ["cnn-mnist", pytest.param("cnn-cifar", marks=pytest.mark.thorough), "mlp"])
+@pytest.mark.parametrize(
+    "name", ["cnn-mnist", pytest.param("cnn-cifar", marks=pytest.mark.thorough), "mlp"]
+)
 def test_more_workers_are_not_more_operations(name: str, gpu: FakeGPU) -> None:
     """A pass launches as much for 25 workers as for 5."""
     launched = []
@@ -79,7 +98,10 @@ def test_more_workers_are_not_more_operations(name: str, gpu: FakeGPU) -> None:
         with gpu.allowed():
             model = REGISTRIES["models"].parse(name).build(ImageShape(3, 16, 16, 10)).to("cuda")
         engine = WorkerGradients(model, m, kinds=(SHARED,))
-        inputs, labels = on_gpu(torch.randn(m, 4, 3, 16, 16)), on_gpu(torch.zeros(m, 4, dtype=torch.int64))
+        inputs, labels = (
+            on_gpu(torch.randn(m, 4, 3, 16, 16)),
+            on_gpu(torch.zeros(m, 4, dtype=torch.int64)),
+        )
         engine(inputs, labels, 1, range(m) if engine.random else ())  # finds out how to compute
         gpu.counted()
         engine(inputs, labels, 1, range(m) if engine.random else ())

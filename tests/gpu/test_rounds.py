@@ -47,7 +47,9 @@ def capture(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
 
 @pytest.fixture
 def rounds(gpu: FakeGPU, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGPU]:
-    """Let a run wait for the GPU where it may: every 16 rounds, in evaluations and checkpoints, and in its first rounds."""
+    """Let a run wait for the GPU where it may: every 16 rounds, in evaluations and checkpoints, and
+    in its first rounds.
+    """
     monkeypatch.setattr(GraphedGradients, "_record", allowing(gpu, GraphedGradients._record))
     monkeypatch.setattr(graphs, "KernelCapture", lambda _: capture)
     one = Simulation._round
@@ -63,12 +65,29 @@ def rounds(gpu: FakeGPU, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGPU]:
 def run_of(gpu: FakeGPU, spec: RunSpec, resume: bytes | None = None) -> list[events.Event]:
     """Run a spec on the GPU; a checkpoint is asked for after every round."""
     with gpu.allowed():
-        return list(simulate_run(resolve(spec), device="cuda", compile="off", resume=resume, wanted=lambda: True))
+        return list(
+            simulate_run(
+                resolve(spec), device="cuda", compile="off", resume=resume, wanted=lambda: True
+            )
+        )
 
 
 def small(**more: Any) -> RunSpec:
-    given = {"task": "digits", "model": "cnn-digits", "method": "sgd", "aggregator": "cwtm", "attack": "sf"}
-    given |= {"switching": "static", "workers": 5, "byzantine": 1, "batch_size": 2, "budget": 6, "eval_every": 3}
+    given = {
+        "task": "digits",
+        "model": "cnn-digits",
+        "method": "sgd",
+        "aggregator": "cwtm",
+        "attack": "sf",
+    }
+    given |= {
+        "switching": "static",
+        "workers": 5,
+        "byzantine": 1,
+        "batch_size": 2,
+        "budget": 6,
+        "eval_every": 3,
+    }
     return RunSpec(**(given | more))
 
 
@@ -77,7 +96,9 @@ OWN: dict[str, dict[str, Any]] = {
     "safeguard": {"aggregator": None, "budget": 16},
     "marina-pp": {"method": "marina-pp:batches=2"},
 }
-"""Fields of methods that take no rule, that spend budget before their first round, or that would spend all of it on one."""
+"""Fields of methods that take no rule, that spend budget before their first round, or that would
+spend all of it on one.
+"""
 
 
 @pytest.mark.parametrize("method", REGISTRIES["methods"].entries())
@@ -98,19 +119,25 @@ def test_trusted_data_at_the_server(method: str, rounds: FakeGPU) -> None:
     assert isinstance(run_of(rounds, spec)[-1], events.Finished)
 
 
-def test_the_gpu_of_a_run_is_the_current_one_while_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_of_a_run_is_the_current_one_while_it_computes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     current: list[int] = []
     one, decide = Simulation._round, Simulation._evaluate
 
     def noted(function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *arguments: (current.append(torch.cuda.current_device()), function(*arguments))[1]
+        return lambda *arguments: (
+            current.append(torch.cuda.current_device()),
+            function(*arguments),
+        )[1]
 
     monkeypatch.setattr(Simulation, "_round", noted(one))
     monkeypatch.setattr(Simulation, "_evaluate", noted(decide))
     monkeypatch.setattr(graphs, "KernelCapture", lambda _: capture)
     with one_gpu(devices=2) as gpu, gpu.allowed():
         for event in simulate_run(resolve(small()), device="cuda:1", compile="off"):
-            assert torch.cuda.current_device() == 0, event  # what the caller does meanwhile is left alone
+            # what the caller does meanwhile is left alone
+            assert torch.cuda.current_device() == 0, event
     assert set(current) == {1}
     assert len(current) > 6
 
@@ -124,7 +151,9 @@ def test_the_graphs_of_a_run_are_recorded_at_its_end(rounds: FakeGPU) -> None:
 
 
 @pytest.mark.parametrize(("free", "total"), [(100, 140), (1, 140), (1, 8)])
-def test_passes_do_not_depend_on_the_memory(free: int, total: int, rounds: FakeGPU, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_do_not_depend_on_the_memory(
+    free: int, total: int, rounds: FakeGPU, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (free << 30, total << 30))
     with rounds.allowed():
         started = next(simulate_run(resolve(small()), device="cuda", compile="off"))
@@ -141,17 +170,25 @@ def test_passes_do_not_depend_on_the_memory(free: int, total: int, rounds: FakeG
     ],
 )
 def test_passes_are_equally_large(
-    values: float, activations: float, expected: list[int], gpu: FakeGPU, monkeypatch: pytest.MonkeyPatch
+    values: float,
+    activations: float,
+    expected: list[int],
+    gpu: FakeGPU,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine, "GPU_PASS_VALUES", values)
     monkeypatch.setattr(engine, "GPU_PASS_BYTES", activations)
     sizes: list[int] = []
     passes = nn.Sequential.forward
-    monkeypatch.setattr(nn.Sequential, "forward", lambda self, x: sizes.append(len(x)) or passes(self, x))
+    monkeypatch.setattr(
+        nn.Sequential, "forward", lambda self, x: sizes.append(len(x)) or passes(self, x)
+    )
     with gpu.allowed():
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).to("cuda")
         gradients = engine.WorkerGradients(model, 9, compare=False)
-        gradients(on_gpu(torch.randn(9, 1, 1, 8, 8)), on_gpu(torch.zeros(9, 1, dtype=torch.int64)), 1, ())
+        gradients(
+            on_gpu(torch.randn(9, 1, 1, 8, 8)), on_gpu(torch.zeros(9, 1, dtype=torch.int64)), 1, ()
+        )
     assert sizes[1:] == expected  # the first one counts the activations
 
 
@@ -182,7 +219,9 @@ def test_a_rule_that_waits_or_is_elsewhere_is_found(
 
 @pytest.mark.parametrize("attack", [text.replace("worker=8", "worker=4") for text in ATTACKS])
 def test_attacks(attack: str, rounds: FakeGPU) -> None:
-    run_of(rounds, small(attack=attack, method="momentum:beta=0.9", budget=FIRST + 2, eval_every=100))
+    run_of(
+        rounds, small(attack=attack, method="momentum:beta=0.9", budget=FIRST + 2, eval_every=100)
+    )
 
 
 FOLLOWING = {"adaptive"}
@@ -200,7 +239,9 @@ def test_strategies(strategy: str, rounds: FakeGPU) -> None:
 
 
 @pytest.mark.parametrize("model", ["cnn-digits", "cnn-cifar"])  # the second one has dropout
-def test_nothing_is_sent_in_later_rounds(model: str, rounds: FakeGPU, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_sent_in_later_rounds(
+    model: str, rounds: FakeGPU, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Batches, seeds and identities of many rounds are on the GPU after the first ones."""
     sent = []
     one = Simulation._round

@@ -1,7 +1,8 @@
-"""CUDA's streams, graphs and pools of memory in a script: torch's rules for them, with kernels that run on the CPU.
+"""CUDA's streams, graphs and pools of memory in a script: torch's rules for them, with kernels that
+run on the CPU.
 
-The rules come from ``CUDACachingAllocator.cpp`` (``create_or_incref_pool``), ``CUDAGraph.cpp`` (``reset``) and
-``cuda/graphs.py`` (``graph.__exit__``) of torch 2.14.
+The rules come from ``CUDACachingAllocator.cpp`` (``create_or_incref_pool``), ``CUDAGraph.cpp``
+(``reset``) and ``cuda/graphs.py`` (``graph.__exit__``) of torch 2.14.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from torch import Tensor
 
 
 class Stream:
-    """A stream; its cuBLAS workspace is made by the first computation on it, and lies in the pool that is captured into."""
+    """A stream; its cuBLAS workspace is made by the first computation on it, and lies in the pool
+    that is captured into.
+    """
 
     def __init__(self, cuda: ScriptedCuda) -> None:
         self.cuda, self.workspace = cuda, 0
@@ -28,7 +31,9 @@ class Stream:
 
 
 class Graph:
-    """A graph, which dies with its object, and reads the workspace that its stream had when it was captured."""
+    """A graph, which dies with its object, and reads the workspace that its stream had when it was
+    captured.
+    """
 
     def __init__(self) -> None:
         self.captured: tuple[Stream, int] | None = None
@@ -67,10 +72,14 @@ class ScriptedCuda:
         self.capturing: Pool | None = None
 
     def computed(self, result: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Return a function that computes as ``result`` does, with a workspace of the current stream."""
+        """Return a function that computes as ``result`` does, with a workspace of the current
+        stream.
+        """
 
         def run() -> Tensor:
-            self.log.append("captured" if self.capturing else "main" if self.current is self.main else "side")
+            self.log.append(
+                "captured" if self.capturing else "main" if self.current is self.main else "side"
+            )
             if not self.current.workspace:
                 self.current.workspace = next(self._workspaces)
                 if self.capturing:
@@ -109,7 +118,9 @@ class ScriptedCuda:
         self.capturing = None
         if self.fails:
             known.graphs -= 1
-            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+            raise RuntimeError(
+                "CUDA error: operation failed due to a previous error during capture"
+            )
         graph.captured = self.current, self.current.workspace
         weakref.finalize(graph, self._died, known, self.current)
         self.current = before

@@ -1,4 +1,6 @@
-"""Models whose ``forward`` does more than its layers: every worker's gradient is its own, whatever the way of computing."""
+"""Models whose ``forward`` does more than its layers: every worker's gradient is its own, whatever
+the way of computing.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,12 @@ def body(between: Callable[[Tensor], Tensor] = torch.tanh) -> Body:
     return Body(between)
 
 
-def compare(model: nn.Module, kind: str, reason: str, *, workers: int = 3, batches: int = 1) -> WorkerGradients:
-    """Compare gradients and losses of ``model`` with one worker after another; return the engine."""
+def compare(
+    model: nn.Module, kind: str, reason: str, *, workers: int = 3, batches: int = 1
+) -> WorkerGradients:
+    """Compare gradients and losses of ``model`` with one worker after another; return the
+    engine.
+    """
     inputs, labels = batch_of(workers, 4 * batches, (1, 8, 8))
     model = model.double()
     losses, matrix, _ = one_by_one(model, inputs, labels, batches)
@@ -61,11 +67,19 @@ MIXING: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", MIXING)
 @pytest.mark.parametrize(("workers", "batches"), [(3, 1), (1, 2)])
 def test_forward_that_mixes_samples_is_mapped(name: str, workers: int, batches: int) -> None:
-    compare(body(MIXING[name]), MAPPED, "the shared pass gives other gradients", workers=workers, batches=batches)
+    compare(
+        body(MIXING[name]),
+        MAPPED,
+        "the shared pass gives other gradients",
+        workers=workers,
+        batches=batches,
+    )
 
 
 def test_zeros_at_the_start_hide_nothing() -> None:
-    """A gain that starts from 0 hides that what it multiplies is mixed; so do equal samples at the first call."""
+    """A gain that starts from 0 hides that what it multiplies is mixed; so do equal samples at the
+    first call.
+    """
 
     class Gated(Body):
         def __init__(self) -> None:
@@ -147,11 +161,15 @@ def test_random_numbers_in_forward_come_from_the_seeds(name: str) -> None:
 
 
 class Frozen(nn.Module):
-    """A frozen backbone with batch norm, whose statistics are fixed if ``fixed``, and a trained head."""
+    """A frozen backbone with batch norm, whose statistics are fixed if ``fixed``, and a trained
+    head.
+    """
 
     def __init__(self, *, fixed: bool, head: type[nn.Module] = nn.Linear) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+        self.body = nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
+        )
         self.middle, self.head, self.fixed = nn.Linear(36, 8), head(8, CLASSES), fixed
         self.body.requires_grad_(False)
 
@@ -171,12 +189,16 @@ class Untyped(nn.Linear):
 
 @pytest.mark.parametrize("fixed", [True, False])
 @pytest.mark.parametrize(("head", "first"), [(nn.Linear, SHARED), (Untyped, MAPPED)])
-def test_frozen_layers_are_no_part_of_the_model_that_is_trained(fixed: bool, head: type[nn.Module], first: str) -> None:
+def test_frozen_layers_are_no_part_of_the_model_that_is_trained(
+    fixed: bool, head: type[nn.Module], first: str
+) -> None:
     torch.manual_seed(0)
     model = Frozen(fixed=fixed, head=head)
     model.body[1].running_mean += 0.3
     model = model.double()
-    frozen = {name: value.clone() for name, value in model.state_dict().items() if name.startswith("body")}
+    frozen = {
+        name: value.clone() for name, value in model.state_dict().items() if name.startswith("body")
+    }
     inputs, labels = batch_of(3, 4, (1, 8, 8))
     expected = []
     for own, classes in zip(inputs, labels, strict=True):
@@ -186,13 +208,18 @@ def test_frozen_layers_are_no_part_of_the_model_that_is_trained(fixed: bool, hea
     model.load_state_dict(frozen, strict=False)
     engine = WorkerGradients(model, 3)
     engine(inputs, labels, 1, ())
-    mapped_or_loop = first if fixed or first == SHARED else LOOP  # batch norm changes its buffers, so it cannot be mapped
+    # batch norm changes its buffers, so it cannot be mapped
+    mapped_or_loop = first if fixed or first == SHARED else LOOP
     assert engine.kind == mapped_or_loop
     torch.testing.assert_close(engine.matrix, torch.stack(expected))
     if fixed:
         assert torch.equal(engine.statistics, engine.buffers.expand(3, -1))
     engine.parameters -= 1
-    assert all(torch.equal(model.state_dict()[name], value) for name, value in frozen.items() if "num_batches" not in name)
+    assert all(
+        torch.equal(model.state_dict()[name], value)
+        for name, value in frozen.items()
+        if "num_batches" not in name
+    )
 
 
 def test_a_layer_that_is_frozen_in_part() -> None:
@@ -200,8 +227,13 @@ def test_a_layer_that_is_frozen_in_part() -> None:
     model.first.weight.requires_grad_(False)
     inputs, labels = batch_of(3, 4, (1, 8, 8))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    losses = [F.cross_entropy(model(own), classes) for own, classes in zip(inputs, labels, strict=True)]
-    expected = [torch.cat([part.flatten() for part in torch.autograd.grad(loss, trained)]) for loss in losses]
+    losses = [
+        F.cross_entropy(model(own), classes) for own, classes in zip(inputs, labels, strict=True)
+    ]
+    expected = [
+        torch.cat([part.flatten() for part in torch.autograd.grad(loss, trained)])
+        for loss in losses
+    ]
     engine = WorkerGradients(model, 3)
     engine(inputs, labels, 1, ())
     assert (engine.kind, engine.reason) == (MAPPED, "first (Linear) is frozen in part")
@@ -214,7 +246,9 @@ def test_a_model_without_trained_parameters() -> None:
 
 
 def test_buffers_that_forward_does_not_change_stay() -> None:
-    """The server averages the workers' buffers after each round; a table of constants must come out unchanged."""
+    """The server averages the workers' buffers after each round; a table of constants must come out
+    unchanged.
+    """
 
     class Shifted(Body):
         def __init__(self) -> None:
@@ -242,28 +276,46 @@ def of_all_samples(outputs: Tensor, targets: Tensor) -> Tensor:
     return squares(outputs, targets).mean(1) * outputs.detach().abs().mean()
 
 
-@pytest.mark.parametrize(("loss", "between", "kind"), [
-    (smoothed, torch.tanh, SHARED),
-    (squares, torch.tanh, SHARED),
-    (squares, MIXING["mean"], MAPPED),
-    (squares, lambda h: h + h.mean(0) * (2 - float(h.detach()[0, 0] > 9)), LOOP),
-    (of_all_samples, torch.tanh, MAPPED),
-])  # fmt: skip
-def test_any_loss_per_sample(loss: Callable[[Tensor, Tensor], Tensor], between: Callable[[Tensor], Tensor], kind: str) -> None:
+@pytest.mark.parametrize(
+    ("loss", "between", "kind"),
+    [
+        (smoothed, torch.tanh, SHARED),
+        (squares, torch.tanh, SHARED),
+        (squares, MIXING["mean"], MAPPED),
+        (squares, lambda h: h + h.mean(0) * (2 - float(h.detach()[0, 0] > 9)), LOOP),
+        (of_all_samples, torch.tanh, MAPPED),
+    ],
+)
+def test_any_loss_per_sample(
+    loss: Callable[[Tensor, Tensor], Tensor], between: Callable[[Tensor], Tensor], kind: str
+) -> None:
     model, (inputs, labels) = body(between).double(), batch_of(3, 4, (1, 8, 8))
     targets = labels if loss is smoothed else torch.randn(3, 4, CLASSES, dtype=torch.float64)
     expected = []
     for samples, of_worker in zip(inputs, targets, strict=True):
         model.zero_grad()
-        means = [loss(model(x), y).mean() for x, y in zip(samples.chunk(2), of_worker.chunk(2), strict=True)]
+        means = [
+            loss(model(x), y).mean()
+            for x, y in zip(samples.chunk(2), of_worker.chunk(2), strict=True)
+        ]
         (sum(means) / 2).backward()  # type: ignore[union-attr]
-        gradient = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
+        gradient = torch.cat(
+            [
+                parameter.grad.flatten()
+                for parameter in model.parameters()
+                if parameter.grad is not None
+            ]
+        )
         expected.append((float(sum(means) / 2), gradient))
     model.zero_grad()
     engine = WorkerGradients(model, np.int64(3), loss=loss)  # type: ignore[arg-type]
     for _ in range(2):  # after the first call, a chain may compute cross-entropy
-        torch.testing.assert_close(engine(inputs, targets, 2, ()).tolist(), [mean for mean, _ in expected])
-        torch.testing.assert_close(engine.matrix, torch.stack([gradient for _, gradient in expected]))
+        torch.testing.assert_close(
+            engine(inputs, targets, 2, ()).tolist(), [mean for mean, _ in expected]
+        )
+        torch.testing.assert_close(
+            engine.matrix, torch.stack([gradient for _, gradient in expected])
+        )
     assert engine.kind == kind
 
 
@@ -278,5 +330,8 @@ def test_a_chain_computes_only_the_cross_entropy() -> None:
 @pytest.mark.parametrize("loss", [F.mse_loss, lambda outputs, _: outputs.flatten()])
 def test_a_loss_that_is_not_per_sample_is_refused(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
     inputs, _ = batch_of(3, 4, (1, 8, 8))
-    with pytest.raises(ValueError, match=r"loss returned the shape \[\d*\] for 12 samples; expected a loss per sample"):
+    with pytest.raises(
+        ValueError,
+        match=r"loss returned the shape \[\d*\] for 12 samples; expected a loss per sample",
+    ):
         WorkerGradients(body(), 3, loss=loss)(inputs.float(), torch.randn(3, 4, CLASSES), 1, ())

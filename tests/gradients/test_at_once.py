@@ -1,4 +1,6 @@
-"""Weight gradients of all workers at once, against one convolution after another, in double precision."""
+"""Weight gradients of all workers at once, against one convolution after another, in double
+precision.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ def one_by_one(gy: Tensor, x: Tensor, like: tuple[int, ...], m: int, how: Geomet
     wanted = [False, True, False]
     backward = torch.ops.aten.convolution_backward
     parts = zip(gy.chunk(m), x.chunk(m), strict=True)
-    return torch.stack([backward(g, p, weight, None, *sizes, False, [0, 0], how.groups, wanted)[1] for g, p in parts])
+    return torch.stack(
+        [
+            backward(g, p, weight, None, *sizes, False, [0, 0], how.groups, wanted)[1]
+            for g, p in parts
+        ]
+    )
 
 
 @settings(deadline=None, derandomize=True, max_examples=15)
@@ -63,14 +70,23 @@ def test_all_ways_are_one_convolution_after_another(
 
 
 @pytest.mark.parametrize("chunk", [1, 4 * 3 * 3 * 5 * 5 * 8, 9 * 3 * 3 * 5 * 5 * 8])
-def test_patches_are_written_out_for_some_workers_at_a_time(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patches_are_written_out_for_some_workers_at_a_time(
+    chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     m, n, like, how = 5, 2, (3, 2, 3, 3), Geometry([1, 1], [1, 1], [1, 1], 1)
-    x, gy = (torch.randn(m * n, c, 5, 5, generator=torch.Generator().manual_seed(c), dtype=torch.float64) for c in (2, 3))
+    x, gy = (
+        torch.randn(m * n, c, 5, 5, generator=torch.Generator().manual_seed(c), dtype=torch.float64)
+        for c in (2, 3)
+    )
     sizes: list[int] = []
     bmm = torch.bmm
-    monkeypatch.setattr(torch, "bmm", lambda left, right: sizes.append(len(left)) or bmm(left, right))
+    monkeypatch.setattr(
+        torch, "bmm", lambda left, right: sizes.append(len(left)) or bmm(left, right)
+    )
     monkeypatch.setattr(at_once, "CHUNK_BYTES", chunk)
-    torch.testing.assert_close(unfolded(gy, x, like, m, how), one_by_one(gy, x, like, m, how), **exact)
+    torch.testing.assert_close(
+        unfolded(gy, x, like, m, how), one_by_one(gy, x, like, m, how), **exact
+    )
     assert sizes == {1: [1] * 5, 7200: [1] * 5, 16200: [2, 2, 1]}[chunk]
 
 
@@ -86,7 +102,12 @@ def test_patches_are_written_out_for_some_workers_at_a_time(chunk: int, monkeypa
     ],
 )
 def test_the_way_is_chosen_by_shape_and_precision(
-    channels: int, groups: int, dilation: int, dtype: torch.dtype, way: str, monkeypatch: pytest.MonkeyPatch
+    channels: int,
+    groups: int,
+    dilation: int,
+    dtype: torch.dtype,
+    way: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
 
@@ -96,7 +117,9 @@ def test_the_way_is_chosen_by_shape_and_precision(
     for name, function in at_once.WAYS.items():
         monkeypatch.setattr(at_once, name, noted(name, function))
     how = Geometry([1, 1], [0, 0], [dilation, dilation], groups)
-    gy, x = (torch.empty(2 * 12, size, 32, 32, dtype=dtype, device="meta") for size in (2, channels))
+    gy, x = (
+        torch.empty(2 * 12, size, 32, 32, dtype=dtype, device="meta") for size in (2, channels)
+    )
     weight_gradients(gy, x, (2, channels // groups, 3, 3), 2, how)
     assert asked == [way]
 
@@ -109,7 +132,9 @@ def test_the_stem_of_all_workers_is_the_stem_of_one_after_another() -> None:
     found = WorkerStem.at_once(gy, folded, kernel.shape, m, k)
     for worker, (part, inputs) in enumerate(zip(gy.chunk(m), folded.chunk(m), strict=True)):
         expected = torch.zeros(c, 1, k, k, dtype=torch.float64)
-        four = torch.nn.functional.pixel_shuffle(WorkerStem.backward(part, inputs, kernel), 2).chunk(4)
+        four = torch.nn.functional.pixel_shuffle(
+            WorkerStem.backward(part, inputs, kernel), 2
+        ).chunk(4)
         for (i, j), gradient in zip(((0, 0), (0, 1), (1, 0), (1, 1)), four, strict=True):
             expected += gradient[:, :, i : i + k, j : j + k]
         torch.testing.assert_close(found[worker], expected, **exact)

@@ -1,4 +1,6 @@
-"""Captures of kernels: torch's rules for streams, pools and graphs are kept from one run of a process to the next."""
+"""Captures of kernels: torch's rules for streams, pools and graphs are kept from one run of a
+process to the next.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_the_second_run_of_a_process_is_captured_as_the_first_one(cuda: Scripted
     assert KernelCapture.failed == 0
 
 
-def test_the_runs_before_a_capture_are_on_its_stream_which_all_shapes_share(cuda: ScriptedCuda) -> None:
+def test_the_runs_before_a_capture_are_on_its_stream_which_all_shapes_share(
+    cuda: ScriptedCuda,
+) -> None:
     capture = KernelCapture(ONE)
     for _ in range(2):
         once(cuda, capture)
@@ -48,7 +52,9 @@ def test_the_gpu_of_the_run_is_the_current_one(cuda: ScriptedCuda) -> None:
     assert cuda.entered == [ONE]
 
 
-def test_a_capture_that_fails_leaves_the_stream_and_the_next_one_takes_another_pool(cuda: ScriptedCuda) -> None:
+def test_a_capture_that_fails_leaves_the_stream_and_the_next_one_takes_another_pool(
+    cuda: ScriptedCuda,
+) -> None:
     capture = KernelCapture(ONE)
     once(cuda, capture)
     cuda.fails = True
@@ -73,7 +79,9 @@ def test_what_fails_before_the_capture_has_begun_does_no_harm(cuda: ScriptedCuda
     once(cuda, capture)
 
 
-def test_a_graph_that_is_not_used_does_not_take_the_workspace_of_the_others(cuda: ScriptedCuda) -> None:
+def test_a_graph_that_is_not_used_does_not_take_the_workspace_of_the_others(
+    cuda: ScriptedCuda,
+) -> None:
     capture = KernelCapture(ONE)
     start, _ = capture(cuda.computed(lambda: torch.zeros(1)))
     capture(cuda.computed(lambda: torch.zeros(1)))  # dropped at once

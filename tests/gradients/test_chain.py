@@ -14,19 +14,39 @@ from dynabro_cli.machine import native
 
 
 def mlp() -> nn.Sequential:
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.ReLU(), nn.Linear(20, 7, bias=False), nn.ReLU(), nn.Linear(7, 10))
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(64, 20),
+        nn.ReLU(),
+        nn.Linear(20, 7, bias=False),
+        nn.ReLU(),
+        nn.Linear(7, 10),
+    )
 
 
 def cnn() -> nn.Sequential:
-    layers = [nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 4, 3), nn.ReLU(), nn.MaxPool2d(2)]
+    layers = [
+        nn.Conv2d(1, 6, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 4, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+    ]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4, 10))
 
 
-MODELS = {"mlp": mlp, "logistic": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), "cnn": cnn}
+MODELS = {
+    "mlp": mlp,
+    "logistic": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
+    "cnn": cnn,
+}
 
 
 def gradients(name: str, how: str, workers: int, batches: int) -> list[Tensor]:
-    """Return losses and gradients of two calls, the first of which finds out how to compute, for 3 of 4 workers."""
+    """Return losses and gradients of two calls, the first of which finds out how to compute, for 3
+    of 4 workers.
+    """
     torch.manual_seed(0)
     model = WorkerGradients(MODELS[name](), 4, compile=how)
     found = []
@@ -41,8 +61,12 @@ def gradients(name: str, how: str, workers: int, batches: int) -> list[Tensor]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("batches", [1, 2])
-@pytest.mark.parametrize(("name", "how"), [("mlp", "off"), ("logistic", "off"), ("mlp", "on"), ("cnn", "on")])
-def test_equal_to_autograd(name: str, how: str, batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "how"), [("mlp", "off"), ("logistic", "off"), ("mlp", "on"), ("cnn", "on")]
+)
+def test_equal_to_autograd(
+    name: str, how: str, batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if how == "on" and native.compiler() is None:
         pytest.skip("there is no C++ compiler")
     calls: list[int] = []

@@ -53,14 +53,20 @@ class Case(NamedTuple):
 
 
 def case(shape: Shape, workers: int, batch: int, seed: int = 0) -> Case:
-    """Normal images and weights; no gradient comes to windows that are decided by less than ``MARGIN``."""
+    """Normal images and weights; no gradient comes to windows that are decided by less than
+    ``MARGIN``.
+    """
     source, n = generator(seed), workers * batch
     rows, columns = (size // 2 for size in shape.output)
     x = torch.randn(n, shape.channels, shape.height, shape.width, generator=source)
-    weight = torch.randn(shape.kernels, shape.channels, *shape.kernel, generator=source) / weight_scale(shape)
+    weight = torch.randn(
+        shape.kernels, shape.channels, *shape.kernel, generator=source
+    ) / weight_scale(shape)
     bias = torch.randn(shape.kernels, generator=source) / 4
     gy = torch.randn(n, shape.kernels, rows, columns, generator=source)
-    values = F.conv2d(x.double(), weight.double(), bias.double(), padding=shape.padding)[:, :, : 2 * rows, : 2 * columns]
+    values = F.conv2d(x.double(), weight.double(), bias.double(), padding=shape.padding)[
+        :, :, : 2 * rows, : 2 * columns
+    ]
     windows = values.unflatten(3, (columns, 2)).unflatten(2, (rows, 2)).transpose(3, 4).flatten(4)
     first, second = windows.topk(2).values.unbind(-1)
     gy[((first - second) < MARGIN) | (first.abs() < MARGIN)] = 0
@@ -76,11 +82,21 @@ def compiled(shape: Shape, given: Case) -> Result:
     x = given.x.contiguous(memory_format=torch.channels_last)
     y, at = kernel.forward(x, given.weight, given.bias, places=True)
     assert at is not None
-    rows = torch.full((given.workers, given.weight.numel() + 3 + len(given.bias)), torch.nan)  # of a matrix with more in it
-    dw, db = rows[:, : given.weight.numel()].unflatten(1, given.weight.shape), rows[:, -len(given.bias) :]
-    gx = kernel.backward(x, given.weight, at, given.gy.contiguous(memory_format=torch.channels_last), dw, db)
-    assert rows[:, given.weight.numel() :][:, :3].isnan().all(), "what is between the two was written, too"
-    assert torch.equal(kernel.forward(x, given.weight, given.bias, places=False)[0].nan_to_num(7), y.nan_to_num(7))
+    # of a matrix with more in it
+    rows = torch.full((given.workers, given.weight.numel() + 3 + len(given.bias)), torch.nan)
+    dw, db = (
+        rows[:, : given.weight.numel()].unflatten(1, given.weight.shape),
+        rows[:, -len(given.bias) :],
+    )
+    gx = kernel.backward(
+        x, given.weight, at, given.gy.contiguous(memory_format=torch.channels_last), dw, db
+    )
+    assert rows[:, given.weight.numel() :][:, :3].isnan().all(), (
+        "what is between the two was written, too"
+    )
+    assert torch.equal(
+        kernel.forward(x, given.weight, given.bias, places=False)[0].nan_to_num(7), y.nan_to_num(7)
+    )
     return Result(y, dw, db, gx)
 
 
@@ -88,12 +104,21 @@ def layers(shape: Shape, given: Case, dtype: torch.dtype) -> Result:
     """The same by torch's convolution, ReLU and max-pooling, worker by worker."""
     x = given.x.to(dtype).requires_grad_()
     ys, gradients = [], []
-    for images, gy in zip(x.chunk(given.workers), given.gy.to(dtype).chunk(given.workers), strict=True):
-        weight, bias = (tensor.to(dtype).clone().requires_grad_() for tensor in (given.weight, given.bias))
+    for images, gy in zip(
+        x.chunk(given.workers), given.gy.to(dtype).chunk(given.workers), strict=True
+    ):
+        weight, bias = (
+            tensor.to(dtype).clone().requires_grad_() for tensor in (given.weight, given.bias)
+        )
         ys.append(F.max_pool2d(F.relu(F.conv2d(images, weight, bias, padding=shape.padding)), 2))
         gradients.append(torch.autograd.grad(ys[-1], (weight, bias, x), gy))
     dw, db, gx = zip(*gradients, strict=True)
-    return Result(torch.cat(ys).detach(), torch.stack(dw), torch.stack(db), torch.stack(gx).sum(0) if shape.input else None)
+    return Result(
+        torch.cat(ys).detach(),
+        torch.stack(dw),
+        torch.stack(db),
+        torch.stack(gx).sum(0) if shape.input else None,
+    )
 
 
 def agree(found: Result, exact: Result, tolerance: float = 1e-5) -> None:
@@ -118,8 +143,19 @@ def test_any_number_of_images(name: str, workers: int, batch: int, seed: int) ->
 def shapes(draw: st.DrawFn) -> Shape:
     kernel = draw(st.sampled_from([1, 3, 5, 7])), draw(st.sampled_from([1, 3, 5, 7]))
     padding = draw(st.integers(0, 3)), draw(st.integers(0, 3))
-    height, width = (draw(st.integers(max(1, size + 1 - 2 * pad), size + 9)) for size, pad in zip(kernel, padding, strict=True))
-    return Shape(draw(st.integers(1, 40)), height, width, draw(st.integers(1, 40)), kernel, padding, draw(st.booleans()))
+    height, width = (
+        draw(st.integers(max(1, size + 1 - 2 * pad), size + 9))
+        for size, pad in zip(kernel, padding, strict=True)
+    )
+    return Shape(
+        draw(st.integers(1, 40)),
+        height,
+        width,
+        draw(st.integers(1, 40)),
+        kernel,
+        padding,
+        draw(st.booleans()),
+    )
 
 
 @needs_compiler
@@ -133,10 +169,14 @@ def test_any_shape(shape: Shape, workers: int, batch: int) -> None:
 @needs_compiler
 @pytest.mark.parametrize("name", SHAPES)
 def test_ties_and_zeros_are_those_of_torch(name: str) -> None:
-    """Small whole numbers, whose sums have no rounding: many windows are undecided, and many of the largest are 0."""
+    """Small whole numbers, whose sums have no rounding: many windows are undecided, and many of the
+    largest are 0.
+    """
     shape, source = SHAPES[name], generator(3)
     given_ = case(shape, 3, 6)
-    x, weight, bias, gy = (torch.randint(-1, 2, t.shape, generator=source).float() for t in given_[:4])
+    x, weight, bias, gy = (
+        torch.randint(-1, 2, t.shape, generator=source).float() for t in given_[:4]
+    )
     given_ = Case(x, weight, bias, gy, 3)
     values = F.conv2d(x, weight, bias, padding=shape.padding)
     assert float((F.max_pool2d(values, 2) == 0).float().mean()) > 0.01
@@ -147,7 +187,8 @@ def test_ties_and_zeros_are_those_of_torch(name: str) -> None:
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("name", SHAPES)
 def test_what_is_not_finite_passes_through(name: str, value: float) -> None:
-    """In single precision torch leaves the padding out, in double it does not: 0 times Inf is NaN, as it is here.
+    """In single precision torch leaves the padding out, in double it does not: 0 times Inf is NaN,
+    as it is here.
 
     Backwards a place that won no window is left out here: its pixel is not multiplied by 0.
     """
@@ -170,7 +211,8 @@ def test_numbers_that_overflow(name: str) -> None:
     given_.x[3:6].abs_().mul_(1e38)
     found, exact = compiled(SHAPES[name], given_), layers(SHAPES[name], given_, torch.float32)
     assert exact.y.isinf().any()
-    torch.testing.assert_close(found.y, exact.y, rtol=1e-5, atol=1e-4)  # ten times the weights, ten times the rounding
+    # ten times the weights, ten times the rounding
+    torch.testing.assert_close(found.y, exact.y, rtol=1e-5, atol=1e-4)
 
 
 @needs_compiler
@@ -233,7 +275,9 @@ def network() -> nn.Module:
 @pytest.mark.thorough
 @needs_compiler
 @pytest.mark.parametrize("batches", [1, 3])
-@pytest.mark.parametrize("build", [network, lambda: registered("cnn-mnist"), lambda: registered("cnn-digits")])
+@pytest.mark.parametrize(
+    "build", [network, lambda: registered("cnn-mnist"), lambda: registered("cnn-digits")]
+)
 def test_an_engine_computes_the_same_with_compiled_blocks(build: object, batches: int) -> None:
     engines = []
     inputs = torch.randn(4, 6, 3, 16, 16, generator=generator(1))
@@ -247,18 +291,26 @@ def test_an_engine_computes_the_same_with_compiled_blocks(build: object, batches
     plain, fast = engines
     seeds = range(4 * batches) if plain.random else ()
     for _ in range(2):
-        torch.testing.assert_close(fast(inputs, labels, batches, seeds), plain(inputs, labels, batches, seeds))
+        torch.testing.assert_close(
+            fast(inputs, labels, batches, seeds), plain(inputs, labels, batches, seeds)
+        )
         assert float((fast.matrix - plain.matrix).norm()) <= 1e-4 * float(plain.matrix.norm())
         torch.testing.assert_close(fast.statistics, plain.statistics)
     assert (plain.blocks, fast.blocks) == ("off", "2 of 2 compiled")
     torch.testing.assert_close(fast.logits(inputs[0]), plain.logits(inputs[0]))
     part = fast(inputs[1:3], labels[1:3], batches, list(seeds)[batches : 3 * batches])
-    torch.testing.assert_close(part, plain(inputs[1:3], labels[1:3], batches, list(seeds)[batches : 3 * batches]))
+    torch.testing.assert_close(
+        part, plain(inputs[1:3], labels[1:3], batches, list(seeds)[batches : 3 * batches])
+    )
 
 
 @needs_compiler
 def test_images_of_another_size_or_type_are_computed_as_ever() -> None:
-    model = seeded(lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+    model = seeded(
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        )
+    )
     engine = WorkerGradients(model, 2, compile="on")
     labels = torch.tensor([[0, 1], [1, 0]])
     engine(torch.randn(2, 2, 1, 8, 8), labels, 1, ())
@@ -294,7 +346,9 @@ def call(model: nn.Module, side: int = 8, **options: object) -> WorkerGradients:
 
 
 def small() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 2))
+    return nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 2)
+    )
 
 
 def test_what_is_not_compiled_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +362,9 @@ def test_what_is_not_compiled_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     native._load.cache_clear()
     assert call(small(), compile="auto").blocks == "off: no C++ compiler"
-    with pytest.raises(RunError, match=r"compiling failed \(no C\+\+ compiler\). Try: --compile off"):
+    with pytest.raises(
+        RunError, match=r"compiling failed \(no C\+\+ compiler\). Try: --compile off"
+    ):
         call(small(), compile="on")
     monkeypatch.setattr(native, "team", lambda: None)
     if torch.get_num_threads() > 1:
@@ -318,9 +374,15 @@ def test_what_is_not_compiled_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_work_of_a_run_decides() -> None:
     values = Shape(1, 8, 8, 2, (3, 3), (0, 0), False).values
     assert values == 2 * 6 * 6
-    assert call(small(), compile="auto", samples=conv_block.COMPILE_VALUES / values - 1).blocks == "off: too little work"
+    assert (
+        call(small(), compile="auto", samples=conv_block.COMPILE_VALUES / values - 1).blocks
+        == "off: too little work"
+    )
     if native.compiler() is not None:
-        assert call(small(), compile="auto", samples=conv_block.COMPILE_VALUES / values).blocks == "1 of 1 compiled"
+        assert (
+            call(small(), compile="auto", samples=conv_block.COMPILE_VALUES / values).blocks
+            == "1 of 1 compiled"
+        )
 
 
 def test_a_block_without_a_kernel_runs_its_layers() -> None:

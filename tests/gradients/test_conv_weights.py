@@ -27,7 +27,9 @@ def kernel() -> conv_weights.Gradients:
 
 
 def exact(gy: Tensor, x: Tensor, size: Sequence[int], padding: tuple[int, int]) -> Tensor:
-    """Every worker's weight gradient in double precision, by autograd: gy [m, n, O, H', W'] and x [m, n, C, H, W]."""
+    """Every worker's weight gradient in double precision, by autograd: gy [m, n, O, H', W'] and x
+    [m, n, C, H, W].
+    """
     weight = torch.zeros(*size, dtype=torch.float64, requires_grad=True)
     found = [
         torch.autograd.grad(torch.conv2d(inputs, weight, None, 1, padding), weight, outputs)[0]
@@ -60,10 +62,14 @@ def test_shapes(
     before: int,
     threads: int,
 ) -> None:
-    """Any size of image, kernel and padding; nothing beside the layer's part of the matrix is written."""
+    """Any size of image, kernel and padding; nothing beside the layer's part of the matrix is
+    written.
+    """
     generator = torch.Generator().manual_seed(n)
     x = torch.randn(m, n, channels, *image, generator=generator)
-    inner = [side + 2 * more - less + 1 for side, more, less in zip(image, padding, size, strict=True)]
+    inner = [
+        side + 2 * more - less + 1 for side, more, less in zip(image, padding, size, strict=True)
+    ]
     gy = torch.randn(m, n, kernels, *inner, generator=generator)
     count = kernels * channels * size[0] * size[1]
     matrix = torch.full((m, before + count + 3), 7.0)
@@ -88,7 +94,9 @@ def test_what_is_not_finite_comes_through() -> None:
     gy[0, 2, 1, 1], x[1, 5, 2, 2] = torch.inf, torch.nan
     out = torch.empty(2, 6, 32, 1, 1)
     assert kernel()(gy, x, (0, 0), out)
-    torch.testing.assert_close(out.double(), exact(gy[:, None], x[:, None], out.shape[1:], (0, 0)), equal_nan=True)
+    torch.testing.assert_close(
+        out.double(), exact(gy[:, None], x[:, None], out.shape[1:], (0, 0)), equal_nan=True
+    )
 
 
 def test_other_types_and_few_channels_are_left_to_torch() -> None:
@@ -98,7 +106,9 @@ def test_other_types_and_few_channels_are_left_to_torch() -> None:
 
 
 def gradients(compile_: str, samples: float = 1e9) -> tuple[WorkerGradients, Tensor]:
-    """All workers' gradients of a network whose second convolution has no pooling behind it, and whose third has a stride."""
+    """All workers' gradients of a network whose second convolution has no pooling behind it, and
+    whose third has a stride.
+    """
     torch.manual_seed(0)
     layers = (
         nn.Conv2d(1, 32, 3),

@@ -12,10 +12,13 @@ from dynabro_cli.gradients.engine import LOOP, SHARED, WorkerGradients
 from tests.gradients.worker_by_worker import batch_of, between, seeded
 
 
-def dropped(p: float, workers: int, samples: int, size: int, seed: int = 0, *, kind: str = SHARED) -> Tensor:
+def dropped(
+    p: float, workers: int, samples: int, size: int, seed: int = 0, *, kind: str = SHARED
+) -> Tensor:
     """Inputs of ones after Dropout(p), averaged over each worker's equal samples: [m, size * size].
 
-    For y = W x + b the gradients are gy x^T and gy, so that their quotient is the masked and scaled x.
+    For y = W x + b the gradients are gy x^T and gy, so that their quotient is the masked and scaled
+    x.
     """
 
     def build() -> nn.Module:
@@ -24,12 +27,19 @@ def dropped(p: float, workers: int, samples: int, size: int, seed: int = 0, *, k
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         model = build().double()
-    model[2].weight.data.zero_()  # equal logits whatever is dropped, so that every sample has the same gy
+    # equal logits whatever is dropped, so that every sample has the same gy
+    model[2].weight.data.zero_()
     engine = WorkerGradients(model, workers, kinds=(kind,))
     assert engine.random == (p > 0)
     inputs = torch.ones(workers, samples, 1, size, size, dtype=torch.float64)
-    engine(inputs, torch.zeros(workers, samples, dtype=torch.int64), 1, range(100 * seed, 100 * seed + workers))
-    weight, bias = engine.matrix[:, : size * size], engine.matrix[:, -2:-1]  # class 0's row of W, and its b
+    engine(
+        inputs,
+        torch.zeros(workers, samples, dtype=torch.int64),
+        1,
+        range(100 * seed, 100 * seed + workers),
+    )
+    # class 0's row of W, and its b
+    weight, bias = engine.matrix[:, : size * size], engine.matrix[:, -2:-1]
     return weight / bias
 
 
@@ -46,16 +56,20 @@ def test_dropout_keeps_the_right_share_and_scales_it(p: float, kind: str) -> Non
 
 @pytest.mark.parametrize("kind", [SHARED, LOOP])
 def test_dropout_masks_differ_between_workers_and_samples(kind: str) -> None:
-    # all samples are equal; two masks over 100 units agree with probability (5/8)^100 < 1e-20 at p = 1/4
+    # all samples are equal; two masks over 100 units agree with probability (5/8)^100 < 1e-20 at p
+    # = 1/4
     left = dropped(0.25, workers=6, samples=1, size=10, kind=kind)
     assert len(torch.unique(left.round(decimals=6), dim=0)) == 6
-    # two samples with one mask would give means of 0 and 4/3 only; 2/3 says that one kept the unit and the other did not
+    # two samples with one mask would give means of 0 and 4/3 only; 2/3 says that one kept the unit
+    # and the other did not
     means = dropped(0.25, workers=2, samples=2, size=10, kind=kind)
     assert all(bool(((row - 2 / 3).abs() < 1e-9).any()) for row in means)
 
 
 @pytest.mark.parametrize("kind", [SHARED, LOOP])
-def test_a_workers_mask_does_not_depend_on_who_else_computes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workers_mask_does_not_depend_on_who_else_computes(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     together = dropped(0.25, workers=6, samples=1, size=10, kind=kind)
     assert torch.equal(dropped(0.25, workers=4, samples=1, size=10, kind=kind), together[:4])
     monkeypatch.setattr("dynabro_cli.gradients.engine.PASS_VALUES", 250)
@@ -64,7 +78,10 @@ def test_a_workers_mask_does_not_depend_on_who_else_computes(kind: str, monkeypa
 
 def test_dropout_masks_differ_between_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dynabro_cli.gradients.engine.PASS_VALUES", 1)
-    assert len(torch.unique(dropped(0.25, workers=6, samples=1, size=10).round(decimals=6), dim=0)) == 6
+    assert (
+        len(torch.unique(dropped(0.25, workers=6, samples=1, size=10).round(decimals=6), dim=0))
+        == 6
+    )
 
 
 @pytest.mark.parametrize("kind", [SHARED, LOOP])

@@ -1,4 +1,6 @@
-"""Per-worker gradients against the slow and obvious way: an ordinary backward pass for every worker, in double precision."""
+"""Per-worker gradients against the slow and obvious way: an ordinary backward pass for every
+worker, in double precision.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,17 @@ from dynabro_cli.gradients.engine import LOOP, MAPPED, SHARED, WorkerGradients, 
 from dynabro_cli.gradients.twin import UnsupportedError
 from dynabro_cli.models._api import REGISTRY
 from dynabro_cli.tasks._api import ImageShape
-from tests.gradients.worker_by_worker import CLASSES, FROM, batch_of, between, check, generator, one_by_one, registered, seeded
+from tests.gradients.worker_by_worker import (
+    CLASSES,
+    FROM,
+    batch_of,
+    between,
+    check,
+    generator,
+    one_by_one,
+    registered,
+    seeded,
+)
 
 LONG = {"resnet18": pytest.mark.thorough}
 """Networks that take a minute in double precision; ``test_single_precision`` has them, too."""
@@ -31,7 +43,12 @@ table = settings(deadline=None, derandomize=True, max_examples=25)
 @pytest.mark.parametrize(
     "name",
     [
-        *(pytest.param(name, marks=LONG.get(name, ())) for name in REGISTRY.entries() if name != "gpt"),  # see test_tokens
+        # see test_tokens
+        *(
+            pytest.param(name, marks=LONG.get(name, ()))
+            for name in REGISTRY.entries()
+            if name != "gpt"
+        ),
         "mlp:layers=3,hidden=7,dropout=0.3",
         "cnn-mnist:softmax=true",
     ],
@@ -57,13 +74,21 @@ def test_worker_counts_and_single_samples(workers: int, batches: int) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("workers_at_once", "batches"), [(0, 1), (0, 2), (1, 1), (2, 2), (3, 2)])
-def test_a_pass_over_some_of_the_workers_at_a_time(workers_at_once: int, batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large inputs are taken in several passes: five workers by one, two or three, and by one where one is too large."""
+def test_a_pass_over_some_of_the_workers_at_a_time(
+    workers_at_once: int, batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large inputs are taken in several passes: five workers by one, two or three, and by one where
+    one is too large.
+    """
     inputs, labels = batch_of(5, 2 * batches, (3, 16, 16))
     sizes = []
     forward = nn.Sequential.forward
-    monkeypatch.setattr("dynabro_cli.gradients.engine.PASS_VALUES", workers_at_once * inputs[0].numel() + 5)
-    monkeypatch.setattr(nn.Sequential, "forward", lambda self, x: sizes.append(len(x)) or forward(self, x))
+    monkeypatch.setattr(
+        "dynabro_cli.gradients.engine.PASS_VALUES", workers_at_once * inputs[0].numel() + 5
+    )
+    monkeypatch.setattr(
+        nn.Sequential, "forward", lambda self, x: sizes.append(len(x)) or forward(self, x)
+    )
     check(registered("cnn-cifar"), inputs, labels, batches, SHARED)
     of_one = 2 * batches
     expected = {0: [1] * 5, 1: [1] * 5, 2: [2, 2, 1], 3: [3, 2]}[workers_at_once]
@@ -84,7 +109,9 @@ def test_an_argument_of_version_1_is_still_accepted() -> None:
         ("cuda", 0, 9, []),
     ],
 )
-def test_parts_of_a_gpu_have_the_same_size(device: str, count: int, most: int, sizes: list[int]) -> None:
+def test_parts_of_a_gpu_have_the_same_size(
+    device: str, count: int, most: int, sizes: list[int]
+) -> None:
     found = [list(range(count))[part] for part in parts(count, most, torch.device(device))]
     assert [len(part) for part in found] == sizes
     assert list(itertools.chain(*found)) == list(range(count))
@@ -120,9 +147,17 @@ def test_convolutions(
     bias: bool,
     seed: int,
 ) -> None:
-    """Two convolutions, so that the second has to pass a gradient back; the first has one input channel at times."""
+    """Two convolutions, so that the second has to pass a gradient back; the first has one input
+    channel at times.
+    """
     first, middle, last = (groups * count for count in channels)
-    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}
+    options = {
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+        "bias": bias,
+    }
 
     def build() -> nn.Module:
         return nn.Sequential(
@@ -153,15 +188,25 @@ def test_convolutions(
     seed=st.integers(0, 99),
 )
 def test_batch_norm(
-    workers: int, batch: int, batches: int, affine: bool, tracked: bool, momentum: float | None, seed: int
+    workers: int,
+    batch: int,
+    batches: int,
+    affine: bool,
+    tracked: bool,
+    momentum: float | None,
+    seed: int,
 ) -> None:
-    """Every mini-batch is normalised by itself, and its mean and unbiased variance are what is reported."""
+    """Every mini-batch is normalised by itself, and its mean and unbiased variance are what is
+    reported.
+    """
 
     def build() -> nn.Module:
         return nn.Sequential(
             nn.BatchNorm2d(2),
             nn.Conv2d(2, 3, 2),
-            nn.BatchNorm2d(3, affine=affine, track_running_stats=tracked, momentum=momentum, eps=1e-3),
+            nn.BatchNorm2d(
+                3, affine=affine, track_running_stats=tracked, momentum=momentum, eps=1e-3
+            ),
             nn.Tanh(),
             nn.Flatten(),
             nn.Linear(12, CLASSES),
@@ -173,14 +218,16 @@ def test_batch_norm(
 
 
 def test_mini_batches_are_not_normalised_together() -> None:
-    # the same six samples as one mini-batch or as three: batch norm must tell them apart, or the cases above prove nothing
+    # the same six samples as one mini-batch or as three: batch norm must tell them apart, or the
+    # cases above prove nothing
     model = registered("cnn-cifar").double()
     inputs, labels = batch_of(2, 6, (3, 16, 16))
     engine = WorkerGradients(model, 2)
     engine(inputs, labels, 1, [])
     together, statistics = engine.matrix.clone(), engine.statistics.clone()
     engine(inputs, labels, 3, [])
-    assert float((engine.matrix - together).norm() / together.norm()) > 1e-3  # against a tolerance of 1e-9
+    # against a tolerance of 1e-9
+    assert float((engine.matrix - together).norm() / together.norm()) > 1e-3
     assert float((engine.statistics - statistics).norm() / statistics.norm()) > 1e-3
 
 
@@ -191,7 +238,9 @@ def test_buffers_are_left_to_the_server() -> None:
         before = engine.buffers.clone()
         engine(*batch_of(2, 4, (3, 16, 16)), 2, range(6))
         assert torch.equal(engine.buffers, before)
-        assert [norm.momentum for norm in model.modules() if isinstance(norm, nn.BatchNorm2d)] == [0.1] * 4
+        assert [norm.momentum for norm in model.modules() if isinstance(norm, nn.BatchNorm2d)] == [
+            0.1
+        ] * 4
 
 
 class Residual(nn.Module):
@@ -200,7 +249,9 @@ class Residual(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Conv2d(2, 3, 3, padding=1)
-        self.block = nn.Sequential(nn.BatchNorm2d(3), nn.Tanh(), nn.Conv2d(3, 3, 3, padding=1, bias=False))
+        self.block = nn.Sequential(
+            nn.BatchNorm2d(3), nn.Tanh(), nn.Conv2d(3, 3, 3, padding=1, bias=False)
+        )
         self.squash = nn.Tanh()
         self.gate = nn.Linear(3, 3, bias=False)
         self.head = nn.Linear(3, CLASSES)
@@ -264,8 +315,14 @@ UNSUPPORTED = {
     "root mean square norm": (lambda: between(nn.RMSNorm([4, 4, 4])), MAPPED),
     "prelu": (lambda: between(nn.PReLU(4)), MAPPED),
     "padding same": (lambda: between(nn.Conv2d(4, 4, 3, padding="same"), nn.Tanh()), MAPPED),
-    "circular padding": (lambda: between(nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular"), nn.Tanh()), MAPPED),
-    "batch norm after flatten": (lambda: between(nn.Flatten(), nn.BatchNorm1d(64), nn.Tanh()), LOOP),
+    "circular padding": (
+        lambda: between(nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular"), nn.Tanh()),
+        MAPPED,
+    ),
+    "batch norm after flatten": (
+        lambda: between(nn.Flatten(), nn.BatchNorm1d(64), nn.Tanh()),
+        LOOP,
+    ),
     "branch on the data": (lambda: between(nn.PReLU(4), Branch()), LOOP),
 }
 
@@ -300,7 +357,14 @@ def test_some_of_the_workers(kind: str) -> None:
 def test_an_error_of_the_model_is_the_users_to_see() -> None:
     engine = WorkerGradients(nn.Sequential(nn.Flatten(), nn.Linear(7, CLASSES)), 2)
     with pytest.raises(RuntimeError, match="shapes"):
-        engine(*(part.float() if part.is_floating_point() else part for part in batch_of(2, 2, (1, 2, 2))), 1, [])
+        engine(
+            *(
+                part.float() if part.is_floating_point() else part
+                for part in batch_of(2, 2, (1, 2, 2))
+            ),
+            1,
+            [],
+        )
 
 
 @table
@@ -313,7 +377,9 @@ def test_an_error_of_the_model_is_the_users_to_see() -> None:
     affine=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_group_norm(workers: int, batch: int, batches: int, groups: int, width: int, affine: bool, seed: int) -> None:
+def test_group_norm(
+    workers: int, batch: int, batches: int, groups: int, width: int, affine: bool, seed: int
+) -> None:
     """Behind a convolution, and on vectors; the first has nowhere to pass a gradient to."""
     channels = groups * width
 
@@ -330,8 +396,11 @@ def test_group_norm(workers: int, batch: int, batches: int, groups: int, width: 
 
     model = seeded(build, seed)
     for module in model.modules():
-        if isinstance(module, nn.GroupNorm) and module.affine:  # its default of ones and zeros would hide mistakes
-            module.weight.data = torch.rand(module.num_channels, generator=generator(seed + 1)) + 0.5
+        # its default of ones and zeros would hide mistakes
+        if isinstance(module, nn.GroupNorm) and module.affine:
+            module.weight.data = (
+                torch.rand(module.num_channels, generator=generator(seed + 1)) + 0.5
+            )
             module.bias.data = torch.randn(module.num_channels, generator=generator(seed + 2))
     inputs, labels = batch_of(workers, batch * batches, (2, 3, 3), seed)
     check(model, 2 * inputs + 1, labels, batches, SHARED)
@@ -384,7 +453,9 @@ def unlearned_norm() -> nn.Module:
 
 @pytest.mark.parametrize("build", [Twice, Alias, Tied, Raw, unlearned_norm])
 def test_what_the_shared_pass_cannot_keep_apart_is_still_right(build: object) -> None:
-    """Whatever way is taken, gradients must be right: a model of the user's own must not be trained on wrong ones."""
+    """Whatever way is taken, gradients must be right: a model of the user's own must not be trained
+    on wrong ones.
+    """
     inputs, labels = batch_of(3, 6, (1, 2, 2))
     model = seeded(build).double()
     losses, matrix, _ = one_by_one(model, inputs, labels, 2)
@@ -394,7 +465,9 @@ def test_what_the_shared_pass_cannot_keep_apart_is_still_right(build: object) ->
 
 
 def smooth(model: nn.Module) -> nn.Module:
-    """Swap kinks for smooth layers: rounding may flip a ReLU or the winner of a max-pool, and then no bound holds."""
+    """Swap kinks for smooth layers: rounding may flip a ReLU or the winner of a max-pool, and then
+    no bound holds.
+    """
     for name, module in list(model.named_modules()):
         if isinstance(module, nn.ReLU):
             model.set_submodule(name, nn.Tanh())
@@ -409,9 +482,15 @@ def test_single_precision(name: str, batches: int) -> None:
     workers = 2 if name in LONG else 4
     inputs, labels = batch_of(workers, 4 * batches, (3, 16, 16))
     model = smooth(registered(name))
-    shared, loop = WorkerGradients(copy.deepcopy(model), workers), WorkerGradients(model, workers, kinds=(LOOP,))
+    shared, loop = (
+        WorkerGradients(copy.deepcopy(model), workers),
+        WorkerGradients(model, workers, kinds=(LOOP,)),
+    )
     assert (shared.kind, loop.kind) == (SHARED, LOOP)
-    ours, theirs = (engine(inputs.float(), labels, batches, range(workers * batches)) for engine in (shared, loop))
+    ours, theirs = (
+        engine(inputs.float(), labels, batches, range(workers * batches))
+        for engine in (shared, loop)
+    )
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     errors = (shared.matrix - loop.matrix).norm(dim=1) / loop.matrix.norm(dim=1)
     assert float(errors.max()) < 1e-5
@@ -427,7 +506,10 @@ def test_parameters_and_buffers_of_the_model_are_views(kind: str) -> None:
     assert len(engine.buffers) == 2 * (64 + 64 + 128 + 128)
 
     engine.parameters.copy_(torch.arange(len(before), dtype=torch.float32))
-    assert torch.equal(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]), engine.parameters)
+    assert torch.equal(
+        torch.cat([parameter.detach().flatten() for parameter in model.parameters()]),
+        engine.parameters,
+    )
     engine.buffers.copy_(torch.arange(len(engine.buffers), dtype=torch.float32))
     buffers = dict(model.named_buffers())
     assert torch.equal(torch.cat([buffers[name] for name in names]), engine.buffers)
@@ -447,7 +529,9 @@ def test_gradients_follow_the_parameters_as_the_server_moves_them() -> None:
 def test_evaluation_is_that_of_the_model(build: str) -> None:
     """Between two steps of training, without dropout, and with the server's running statistics."""
     model = (
-        between(nn.BatchNorm2d(4, track_running_stats=False), nn.Dropout(0.5)) if build == "untracked" else registered(build)
+        between(nn.BatchNorm2d(4, track_running_stats=False), nn.Dropout(0.5))
+        if build == "untracked"
+        else registered(build)
     )
     inputs, labels = batch_of(2, 4, (2, 4, 4) if build == "untracked" else (3, 16, 16))
     for module in model.modules():
@@ -468,17 +552,28 @@ def test_evaluation_is_that_of_the_model(build: str) -> None:
 @pytest.mark.parametrize(
     ("name", "first"),
     [
-        pytest.param(name, first, marks=pytest.mark.slow) if (name, first) == ("resnet18", LOOP) else (name, first)
+        pytest.param(name, first, marks=pytest.mark.slow)
+        if (name, first) == ("resnet18", LOOP)
+        else (name, first)
         for name in [*PICTURES, "group norm"]
         for first in (SHARED, LOOP)
     ],
 )
 @pytest.mark.thorough
 def test_half_precision(name: str, first: str) -> None:
-    """bf16 has 8 bits of mantissa: gradients near those in single precision, and not equal to them."""
+    """bf16 has 8 bits of mantissa: gradients near those in single precision, and not equal to
+    them.
+    """
 
     def grouped() -> nn.Module:
-        layers = nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Tanh(), nn.AvgPool2d(7), nn.Flatten(), nn.Linear(16, CLASSES)
+        layers = (
+            nn.Conv2d(3, 4, 3),
+            nn.GroupNorm(2, 4),
+            nn.Tanh(),
+            nn.AvgPool2d(7),
+            nn.Flatten(),
+            nn.Linear(16, CLASSES),
+        )
         return nn.Sequential(*layers)
 
     model = seeded(grouped) if name == "group norm" else smooth(registered(name))
@@ -500,18 +595,26 @@ def test_half_precision(name: str, first: str) -> None:
         (UnsupportedError("a parameter is used outside its layer"), "cuda", True),
         (NotImplementedError("not implemented for 'BFloat16'"), "cuda", True),
         (RuntimeError("vmap: It looks like you're calling .item() on a Tensor"), "cuda", True),
-        (RuntimeError("FIND was unable to find an engine to execute this computation"), "cuda", False),
+        (
+            RuntimeError("FIND was unable to find an engine to execute this computation"),
+            "cuda",
+            False,
+        ),
         (RuntimeError("an error that does not name the GPU"), "cuda", False),
         (RuntimeError("an error that does not name the GPU"), "cpu", True),
         (ValueError("the model's own"), "cpu", False),
     ],
 )
-def test_on_a_gpu_only_what_is_not_supported_is_computed_in_another_way(error: Exception, device: str, goes_on: bool) -> None:
+def test_on_a_gpu_only_what_is_not_supported_is_computed_in_another_way(
+    error: Exception, device: str, goes_on: bool
+) -> None:
     def fails(*_: object) -> torch.Tensor:
         raise error
 
     with one_gpu() as gpu, gpu.allowed():
-        engine = WorkerGradients(registered("mlp").to(device), 2, kinds=(SHARED, MAPPED), compare=False)
+        engine = WorkerGradients(
+            registered("mlp").to(device), 2, kinds=(SHARED, MAPPED), compare=False
+        )
         engine._shared_passes, engine._mapped = fails, lambda *_: torch.ones(2)  # type: ignore[method-assign]
         inputs, labels = (part.to(device) for part in batch_of(2, 2, (3, 16, 16)))
         with contextlib.nullcontext() if goes_on else pytest.raises(type(error), match=str(error)):
@@ -520,12 +623,18 @@ def test_on_a_gpu_only_what_is_not_supported_is_computed_in_another_way(error: E
 
 
 def nodes_of_autograd() -> list[Tensor]:
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor) and thing.grad_fn is not None]
+    return [
+        thing
+        for thing in gc.get_objects()
+        if issubclass(type(thing), Tensor) and thing.grad_fn is not None
+    ]
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn-cifar"])
 def test_a_pass_leaves_no_node_of_autograd_behind(name: str) -> None:
-    """A node that waits for garbage collection keeps its stream, and then no other stream can be captured as a CUDA graph."""
+    """A node that waits for garbage collection keeps its stream, and then no other stream can be
+    captured as a CUDA graph.
+    """
     engine = WorkerGradients(registered(name), 3)
     inputs, labels = batch_of(3, 2, (3, 16, 16))
     gc.collect()

@@ -1,4 +1,6 @@
-"""Batch norm joined with the ReLU before it, and dropout by seeds: the gradients of the layers as they are."""
+"""Batch norm joined with the ReLU before it, and dropout by seeds: the gradients of the layers as
+they are.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,22 @@ WORKERS, BATCHES, SIZE = 3, 2, 4
 
 def network(affine: bool = True) -> nn.Module:
     torch.manual_seed(0)
-    layers = nn.Conv2d(2, 3, 3), nn.ReLU(), nn.BatchNorm2d(3, affine=affine), nn.Dropout(0.3), nn.Conv2d(3, 4, 3)
-    return nn.Sequential(*layers, nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 5), nn.ReLU(), nn.Dropout(0.5))
+    layers = (
+        nn.Conv2d(2, 3, 3),
+        nn.ReLU(),
+        nn.BatchNorm2d(3, affine=affine),
+        nn.Dropout(0.3),
+        nn.Conv2d(3, 4, 3),
+    )
+    return nn.Sequential(
+        *layers,
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64, 5),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+    )
 
 
 def computed(engine: WorkerGradients, value: float | None = None) -> list[Tensor]:
@@ -34,7 +50,9 @@ def computed(engine: WorkerGradients, value: float | None = None) -> list[Tensor
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("value", [None, torch.nan, torch.inf])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_a_relu_that_is_joined_computes_the_same(affine: bool, value: float | None, precision: torch.dtype) -> None:
+def test_a_relu_that_is_joined_computes_the_same(
+    affine: bool, value: float | None, precision: torch.dtype
+) -> None:
     plain, joined = (WorkerGradients(network(affine), WORKERS, dtype=precision) for _ in range(2))
     join(joined._twin)  # type: ignore[arg-type]
     assert sum(type(layer) is nn.ReLU for layer in joined._twin.modules()) == 2  # type: ignore[union-attr]

@@ -15,7 +15,9 @@ from tests.gradients.worker_by_worker import batch_of, registered
 
 
 def recorder(log: list[str], fault: float = 0.0) -> Capture:
-    """Capture that replays by running again, into the same result; ``fault`` is added to what comes out."""
+    """Capture that replays by running again, into the same result; ``fault`` is added to what comes
+    out.
+    """
 
     def capture(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         log.append("capture")
@@ -30,7 +32,9 @@ def recorder(log: list[str], fault: float = 0.0) -> Capture:
     return capture
 
 
-def pair(model: nn.Module, capture: Capture) -> tuple[WorkerGradients, WorkerGradients, GraphedGradients]:
+def pair(
+    model: nn.Module, capture: Capture
+) -> tuple[WorkerGradients, WorkerGradients, GraphedGradients]:
     """An engine to compare with, and one that is behind graphs, on one model."""
     plain, engine = WorkerGradients(model, 3), WorkerGradients(model, 3)
     return plain, engine, GraphedGradients(engine, capture)
@@ -39,7 +43,14 @@ def pair(model: nn.Module, capture: Capture) -> tuple[WorkerGradients, WorkerGra
 def test_a_shape_is_replayed_from_its_second_time_on() -> None:
     log: list[str] = []
     plain, engine, graphed = pair(registered("mlp"), recorder(log))
-    expected = {0: [], 1: [], 2: ["capture", "replay"], 3: ["capture", "replay"], 4: ["replay"], 5: ["replay"]}
+    expected = {
+        0: [],
+        1: [],
+        2: ["capture", "replay"],
+        3: ["capture", "replay"],
+        4: ["replay"],
+        5: ["replay"],
+    }
     for call, size in enumerate((4, 2, 4, 2, 4, 2)):
         log.clear()
         inputs, labels = batch_of(3, size, (3, 16, 16), seed=call)
@@ -66,7 +77,17 @@ def test_fewer_workers_and_other_batches_are_other_shapes() -> None:
     log: list[str] = []
     plain, engine, graphed = pair(registered("cnn-cifar"), recorder(log))
     inputs, labels = batch_of(3, 4, (3, 16, 16))
-    for workers, batches in ((3, 1), (2, 1), (3, 2), (3, 1), (2, 1), (3, 2), (3, 2), (2, 1), (3, 1)):
+    for workers, batches in (
+        (3, 1),
+        (2, 1),
+        (3, 2),
+        (3, 1),
+        (2, 1),
+        (3, 2),
+        (3, 2),
+        (2, 1),
+        (3, 1),
+    ):
         graphed(inputs[:workers].float(), labels[:workers], batches, ())
         plain(inputs[:workers].float(), labels[:workers], batches, ())
         torch.testing.assert_close(engine.matrix[:workers], plain.matrix[:workers])
@@ -125,7 +146,9 @@ def test_loops_are_left_alone() -> None:
 
 def test_a_replay_draws_other_masks_with_other_seeds() -> None:
     log: list[str] = []
-    plain, engine, graphed = pair(nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(12, 5)), recorder(log))
+    plain, engine, graphed = pair(
+        nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(12, 5)), recorder(log)
+    )
     inputs, labels = batch_of(3, 4, (3, 2, 2))
     found = []
     for seed in (0, 6, 12, 18, 12):
@@ -152,7 +175,10 @@ def test_one_shape_that_cannot_be_captured_leaves_the_others() -> None:
             inputs, labels = batch_of(workers, 2, (3, 16, 16))
             graphed(inputs.float(), labels, 1, ())
     assert log == ["capture", "replay", "replay"]
-    assert graphed.state == f"on: 1 shapes, 1 replays; 1 computed plainly, the last one: RuntimeError: {REFUSED}"
+    assert (
+        graphed.state
+        == f"on: 1 shapes, 1 replays; 1 computed plainly, the last one: RuntimeError: {REFUSED}"
+    )
 
 
 @pytest.mark.parametrize("part", ["losses", "statistics"])
@@ -166,7 +192,9 @@ def test_a_replay_that_forgets_losses_or_statistics_is_not_used(part: str) -> No
     assert bool(engine.statistics.any())
 
 
-def forgetful(run: Callable[[], Tensor], engine: WorkerGradients, part: str) -> tuple[Callable[[], None], Tensor]:
+def forgetful(
+    run: Callable[[], Tensor], engine: WorkerGradients, part: str
+) -> tuple[Callable[[], None], Tensor]:
     """A capture whose replay has no losses, or no statistics."""
     result = run().clone()
 
@@ -195,9 +223,14 @@ def test_gradients_that_are_not_finite_do_not_switch_a_shape_off() -> None:
 
 @pytest.mark.parametrize(
     ("most", "captured", "state"),
-    [(6, 0, "off: large passes"), (7, 1, "on: 1 shapes, 1 replays; 1 computed plainly, the last one: large passes")],
+    [
+        (6, 0, "off: large passes"),
+        (7, 1, "on: 1 shapes, 1 replays; 1 computed plainly, the last one: large passes"),
+    ],
 )
-def test_large_passes_are_computed_plainly(most: int, captured: int, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_passes_are_computed_plainly(
+    most: int, captured: int, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log: list[str] = []
     _, _, graphed = pair(registered("mlp"), recorder(log))
     monkeypatch.setattr(graphs, "GRAPH_VALUES", most * 3 * 16 * 16)

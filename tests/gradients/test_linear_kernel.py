@@ -36,7 +36,10 @@ def kernel() -> linear.Products:
 def test_shapes(m: int, n: int, rows: int, columns: int, before: int, threads: int) -> None:
     """Any number of rows and columns; nothing beside the layer's part of the matrix is written."""
     generator = torch.Generator().manual_seed(rows)
-    gy, x = torch.randn(m, n, rows, generator=generator), torch.randn(m, n, columns, generator=generator)
+    gy, x = (
+        torch.randn(m, n, rows, generator=generator),
+        torch.randn(m, n, columns, generator=generator),
+    )
     matrix = torch.full((m, before + rows * columns + 3), 7.0)
     out = matrix[:, before : before + rows * columns].view(m, rows, columns)
     torch.set_num_threads(threads)
@@ -68,10 +71,16 @@ def test_other_types_are_left_to_torch() -> None:
     assert not kernel()(gy, x, torch.empty(1, 8, 64, dtype=torch.float64))
 
 
-def gradients(compile_: str, monkeypatch: pytest.MonkeyPatch, samples: float = 1e9) -> tuple[torch.Tensor, list[int]]:
-    """All workers' gradients of a network of three linear layers, and a 1 for each layer that the kernel served."""
+def gradients(
+    compile_: str, monkeypatch: pytest.MonkeyPatch, samples: float = 1e9
+) -> tuple[torch.Tensor, list[int]]:
+    """All workers' gradients of a network of three linear layers, and a 1 for each layer that the
+    kernel served.
+    """
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 50), nn.ReLU(), nn.Linear(50, 3), nn.ReLU(), nn.Linear(3, 10))
+    model = nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 50), nn.ReLU(), nn.Linear(50, 3), nn.ReLU(), nn.Linear(3, 10)
+    )
     engine = WorkerGradients(model, 4, compile=compile_, samples=samples)
     calls: list[int] = []
     plain = linear.Products.__call__

@@ -28,25 +28,48 @@ def kernel() -> norm.BatchNorm:
 
 
 def results(
-    functions: object, x: Tensor, gy: Tensor, vectors: tuple[Tensor, Tensor] | None, relu: bool, workers: int, *before: Tensor
+    functions: object,
+    x: Tensor,
+    gy: Tensor,
+    vectors: tuple[Tensor, Tensor] | None,
+    relu: bool,
+    workers: int,
+    *before: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Output, mean, variance, and the gradients by input, weight and bias, and by ``before`` if the kernel adds it."""
+    """Output, mean, variance, and the gradients by input, weight and bias, and by ``before`` if the
+    kernel adds it.
+    """
     weight, bias = vectors or (None, None)
     out, mean, variance, kept = functions.normalise(x, weight, bias, EPS, relu, *before)  # type: ignore[attr-defined]
     return out, mean, variance, *functions.normalise_backward(gy, kept, weight, relu, workers, True)  # type: ignore[attr-defined]
 
 
-def limits(x: Tensor, gy: Tensor, vectors: tuple[Tensor, Tensor] | None, relu: bool, exact: Sequence[Tensor]) -> list[float]:
+def limits(
+    x: Tensor,
+    gy: Tensor,
+    vectors: tuple[Tensor, Tensor] | None,
+    relu: bool,
+    exact: Sequence[Tensor],
+) -> list[float]:
     """Return what the relative error of a sum is multiplied by in each of ``results``."""
     inverse, largest = float((exact[2] + EPS).rsqrt().max()), float(x.abs().max())
     factor = 1.0 if vectors is None else 1 + float(vectors[0].abs().max())
     normal = 1 + largest * inverse  # what a rounding of the input does to a normalised value
     given = float(gy.abs().max())
-    # x_hat multiplies the relative error of 1/sigma in the output; in the gradient by the input, which is
-    # weight/sigma (gy - mean gy - x_hat mean(gy x_hat)), the error of the last mean, too, which the sum below has as well
+    # x_hat multiplies the relative error of 1/sigma in the output; in the gradient by the input,
+    # which is weight/sigma (gy - mean gy - x_hat mean(gy x_hat)), the error of the last mean, too,
+    # which the sum below has as well
     values = x.double().relu() if relu else x.double()
-    spread, places = 1 + float(((values - exact[1]) * (exact[2] + EPS).rsqrt()).abs().max()), x.shape[1]
-    found = [factor * normal * spread, largest, largest * (1 + largest), factor * inverse * normal * given * spread]
+    spread, places = (
+        1 + float(((values - exact[1]) * (exact[2] + EPS).rsqrt()).abs().max()),
+        x.shape[1],
+    )
+    found = [
+        factor * normal * spread,
+        largest,
+        largest * (1 + largest),
+        factor * inverse * normal * given * spread,
+    ]
     return [*found, places * given * normal, places * given]
 
 
@@ -62,13 +85,29 @@ def limits(x: Tensor, gy: Tensor, vectors: tuple[Tensor, Tensor] | None, relu: b
     threads=st.integers(1, 3),
 )
 def test_shapes(
-    workers: int, batches: int, places: int, channels: int, affine: bool, relu: bool, offset: float, threads: int
+    workers: int,
+    batches: int,
+    places: int,
+    channels: int,
+    affine: bool,
+    relu: bool,
+    offset: float,
+    threads: int,
 ) -> None:
-    """Any number of mini-batches, places and channels; as exact as single precision is, and the same for all threads."""
+    """Any number of mini-batches, places and channels; as exact as single precision is, and the
+    same for all threads.
+    """
     generator = torch.Generator().manual_seed(places)
     shape = workers * batches, places, channels
-    x, gy = torch.randn(shape, generator=generator) + offset, torch.randn(shape, generator=generator)
-    vectors = (torch.randn(channels, generator=generator), torch.randn(channels, generator=generator)) if affine else None
+    x, gy = (
+        torch.randn(shape, generator=generator) + offset,
+        torch.randn(shape, generator=generator),
+    )
+    vectors = (
+        (torch.randn(channels, generator=generator), torch.randn(channels, generator=generator))
+        if affine
+        else None
+    )
     torch.set_num_threads(threads)
     found = results(kernel(), x, gy, vectors, relu, workers)
     doubles = None if vectors is None else (vectors[0].double(), vectors[1].double())
@@ -86,7 +125,9 @@ def test_what_is_not_finite_comes_through(value: float, relu: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     x, gy = torch.randn(2, 30, 5, generator=generator), torch.randn(2, 30, 5, generator=generator)
     x[0, 3, 1], gy[1, 2, 2] = value, value
-    found, expected = (results(functions, x, gy, None, relu, 2) for functions in (kernel(), fusible))
+    found, expected = (
+        results(functions, x, gy, None, relu, 2) for functions in (kernel(), fusible)
+    )
     for ours, theirs in zip(found, expected, strict=True):
         assert torch.equal(ours.isfinite(), theirs.isfinite())
 
@@ -97,16 +138,31 @@ def test_the_input_of_a_network_needs_no_gradient() -> None:
     assert kernel().normalise_backward(x, kept, None, True, 2, False)[0] is None
 
 
-def gradients(compile_: str, samples: float = 1e9, dtype: torch.dtype | None = None) -> tuple[WorkerGradients, list[Tensor]]:
-    """All workers' losses, gradients and statistics, and logits, with two batch norms, one of them after a ReLU."""
+def gradients(
+    compile_: str, samples: float = 1e9, dtype: torch.dtype | None = None
+) -> tuple[WorkerGradients, list[Tensor]]:
+    """All workers' losses, gradients and statistics, and logits, with two batch norms, one of them
+    after a ReLU.
+    """
     torch.manual_seed(0)
-    layers = nn.Conv2d(1, 20, 3), nn.ReLU(), nn.BatchNorm2d(20), nn.Conv2d(20, 8, 3), nn.BatchNorm2d(8, affine=False)
+    layers = (
+        nn.Conv2d(1, 20, 3),
+        nn.ReLU(),
+        nn.BatchNorm2d(20),
+        nn.Conv2d(20, 8, 3),
+        nn.BatchNorm2d(8, affine=False),
+    )
     model = nn.Sequential(*layers, nn.ReLU(), nn.Flatten(), nn.Linear(128, 10))
     engine = WorkerGradients(model, 4, compile=compile_, samples=samples, dtype=dtype)
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(4, 6, 1, 8, 8, generator=generator)
     losses = engine(images, torch.arange(6).expand(4, 6), 2, [])
-    return engine, [losses, engine.matrix.clone(), engine.statistics.clone(), engine.logits(images[0])]
+    return engine, [
+        losses,
+        engine.matrix.clone(),
+        engine.statistics.clone(),
+        engine.logits(images[0]),
+    ]
 
 
 def test_the_engine_uses_it_where_it_may() -> None:

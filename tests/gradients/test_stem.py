@@ -1,4 +1,6 @@
-"""The first layer of networks on images of one channel, against the three layers that it stands in for."""
+"""The first layer of networks on images of one channel, against the three layers that it stands in
+for.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,21 @@ from dynabro_cli.gradients.engine import SHARED
 from tests.gradients.worker_by_worker import CLASSES, batch_of, check, seeded
 
 
-def network(size: tuple[int, int], channels: int = 3, kernel: int = 3, padding: int = 1, *, bias: bool = True) -> nn.Module:
+def network(
+    size: tuple[int, int],
+    channels: int = 3,
+    kernel: int = 3,
+    padding: int = 1,
+    *,
+    bias: bool = True,
+) -> nn.Module:
     """Convolution, ReLU and max-pooling on one channel, and a linear layer."""
     side = 2 * padding - kernel + 1
     width = channels * ((size[0] + side) // 2) * ((size[1] + side) // 2)
     convolution = nn.Conv2d(1, channels, kernel, padding=padding, bias=bias)
-    return nn.Sequential(convolution, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(width, CLASSES))
+    return nn.Sequential(
+        convolution, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(width, CLASSES)
+    )
 
 
 @pytest.fixture
@@ -60,16 +71,25 @@ def test_gradients(
 ) -> None:
     size = 2 * half[0], 2 * half[1]
     inputs, labels = batch_of(workers, samples * batches, (1, *size), seed)
-    check(seeded(lambda: network(size, channels, kernel, padding, bias=bias), seed), inputs, labels, batches, SHARED)
+    check(
+        seeded(lambda: network(size, channels, kernel, padding, bias=bias), seed),
+        inputs,
+        labels,
+        batches,
+        SHARED,
+    )
 
 
 def test_of_equal_values_the_first_is_the_largest() -> None:
-    """Images of few grey levels, with flat parts: the windows are full of ties, which must go as in ``max_pool2d``."""
+    """Images of few grey levels, with flat parts: the windows are full of ties, which must go as in
+    ``max_pool2d``.
+    """
     inputs, labels = batch_of(3, 4, (1, 8, 8))
     inputs = (inputs > 1).double()
     assert 0.1 < float(inputs.mean()) < 0.3
     model = seeded(lambda: network((8, 8)))
-    model[0].bias.data.abs_()  # positive where the image is empty, so that ties are not cut off by the ReLU
+    # positive where the image is empty, so that ties are not cut off by the ReLU
+    model[0].bias.data.abs_()
     check(model, inputs, labels, 1, SHARED)
 
 
@@ -85,21 +105,55 @@ def test_it_is_used_where_it_can_be(folds: list[tuple[int, int]]) -> None:
         (lambda: network((7, 8)), (1, 7, 8)),
         (lambda: network((8, 7)), (1, 8, 7)),
         (lambda: network((8, 8), kernel=2, padding=0), (1, 8, 8)),
-        (lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(27, 5)), (2, 8, 8)),
         (
-            lambda: nn.Sequential(nn.Conv2d(1, 3, 3, stride=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(3, 5)),
+            lambda: nn.Sequential(
+                nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(27, 5)
+            ),
+            (2, 8, 8),
+        ),
+        (
+            lambda: nn.Sequential(
+                nn.Conv2d(1, 3, 3, stride=2),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+                nn.Linear(3, 5),
+            ),
             (1, 6, 6),
         ),
-        (lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(12, 5)), (1, 8, 8)),
-        (lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(27, 5)), (1, 8, 8)),
         (
-            lambda: nn.Sequential(nn.Conv2d(1, 3, (3, 1)), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 5)),
+            lambda: nn.Sequential(
+                nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(12, 5)
+            ),
+            (1, 8, 8),
+        ),
+        (
+            lambda: nn.Sequential(
+                nn.Conv2d(1, 3, 3), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(27, 5)
+            ),
+            (1, 8, 8),
+        ),
+        (
+            lambda: nn.Sequential(
+                nn.Conv2d(1, 3, (3, 1)), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 5)
+            ),
             (1, 8, 8),
         ),
     ],
-    ids=["odd height", "odd width", "even kernel", "two channels", "stride", "pool by three", "tanh", "oblong kernel"],
+    ids=[
+        "odd height",
+        "odd width",
+        "even kernel",
+        "two channels",
+        "stride",
+        "pool by three",
+        "tanh",
+        "oblong kernel",
+    ],
 )
-def test_other_layers_are_left_as_they_are(build: object, shape: tuple[int, ...], folds: list[tuple[int, int]]) -> None:
+def test_other_layers_are_left_as_they_are(
+    build: object, shape: tuple[int, ...], folds: list[tuple[int, int]]
+) -> None:
     inputs, labels = batch_of(2, 2, shape)
     check(seeded(build), inputs, labels, 1, SHARED)
     assert folds == []
@@ -118,10 +172,14 @@ def test_a_convolution_on_one_channel_deeper_in_a_network(folds: list[tuple[int,
 
 @pytest.mark.parametrize("pool", [nn.MaxPool2d(2), nn.MaxPool2d(3, stride=1, padding=1)])
 def test_pooling_before_a_relu_is_the_same(pool: nn.Module) -> None:
-    """The order of ReLU and pooling is turned round behind any convolution, with the same gradients."""
+    """The order of ReLU and pooling is turned round behind any convolution, with the same
+    gradients.
+    """
 
     def build() -> nn.Module:
-        return nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), pool, nn.Flatten(), nn.LazyLinear(CLASSES))
+        return nn.Sequential(
+            nn.Conv2d(2, 3, 3), nn.ReLU(), pool, nn.Flatten(), nn.LazyLinear(CLASSES)
+        )
 
     inputs, labels = batch_of(3, 2, (2, 8, 8))
     model = seeded(build)

@@ -16,7 +16,9 @@ SMALL = "gpt:width=8,layers=2,heads=2"
 
 
 def windows(workers: int, samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Windows of character numbers [m, n, 1, 1, length] as numbers, and the characters after them."""
+    """Windows of character numbers [m, n, 1, 1, length] as numbers, and the characters after
+    them.
+    """
     drawn = torch.randint(CLASSES, (workers, samples, LENGTH + 1), generator=generator(seed))
     return drawn[:, :, None, None, :-1].double(), drawn[..., -1]
 
@@ -42,7 +44,9 @@ def test_gpt(workers: int, first: str, batches: int) -> None:
 
 
 class Taken(nn.Module):
-    """The sum over the places of a window of what a table has for its numbers, so that rows are asked for twice."""
+    """The sum over the places of a window of what a table has for its numbers, so that rows are
+    asked for twice.
+    """
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
@@ -54,7 +58,13 @@ class Taken(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "norm", [nn.LayerNorm(4), nn.LayerNorm((LENGTH, 4)), nn.LayerNorm(4, elementwise_affine=False), nn.LayerNorm(4, bias=False)]
+    "norm",
+    [
+        nn.LayerNorm(4),
+        nn.LayerNorm((LENGTH, 4)),
+        nn.LayerNorm(4, elementwise_affine=False),
+        nn.LayerNorm(4, bias=False),
+    ],
 )
 def test_norms_and_rows_that_nobody_asks_for(norm: nn.Module) -> None:
     check(with_norms_of(norm), *windows(3, 4), 2, SHARED)
@@ -96,7 +106,9 @@ def test_a_character_sees_only_what_is_before_it() -> None:
 
 
 def test_sizes() -> None:
-    """Tables (103 + 32) 64, four blocks of 12 64^2 + 13 64, a norm of 128, and a last layer of 103 (64 + 1)."""
+    """Tables (103 + 32) 64, four blocks of 12 64^2 + 13 64, a norm of 128, and a last layer of 103
+    (64 + 1).
+    """
     model = REGISTRY.parse("gpt").build(ImageShape(1, 1, 32, 103))
     count = sum(parameter.numel() for parameter in model.parameters())
     assert count == 135 * 64 + 4 * (12 * 64**2 + 13 * 64) + 128 + 103 * 65

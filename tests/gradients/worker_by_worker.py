@@ -1,4 +1,6 @@
-"""Per-worker gradients the slow and obvious way, in double precision: what the engine is checked against."""
+"""Per-worker gradients the slow and obvious way, in double precision: what the engine is checked
+against.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def batch_of(workers: int, samples: int, shape: tuple[int, ...], seed: int = 0) -> tuple[Tensor, Tensor]:
+def batch_of(
+    workers: int, samples: int, shape: tuple[int, ...], seed: int = 0
+) -> tuple[Tensor, Tensor]:
     """Random inputs [workers, samples, *shape] in double precision, and labels."""
     source = generator(seed)
     inputs = torch.randn(workers, samples, *shape, generator=source, dtype=torch.float64)
@@ -28,15 +32,20 @@ def batch_of(workers: int, samples: int, shape: tuple[int, ...], seed: int = 0) 
 
 
 def seeded(build: object, seed: int = 0) -> nn.Module:
-    """Call ``build`` with torch's default generator at ``seed``, and leave that generator as it was."""
+    """Call ``build`` with torch's default generator at ``seed``, and leave that generator as it
+    was.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: nn.Module = build()  # type: ignore[operator]
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        if isinstance(module, nn.BatchNorm2d) and module.affine:  # its default of ones and zeros would hide mistakes
-            module.weight.data = torch.rand(module.num_features, generator=generator(seed + 1)) + 0.5
+        # its default of ones and zeros would hide mistakes
+        if isinstance(module, nn.BatchNorm2d) and module.affine:
+            module.weight.data = (
+                torch.rand(module.num_features, generator=generator(seed + 1)) + 0.5
+            )
             module.bias.data = torch.randn(module.num_features, generator=generator(seed + 2))
     return model
 
@@ -45,11 +54,14 @@ def registered(text: str, shape: ImageShape = RGB_16) -> nn.Module:
     return seeded(lambda: REGISTRY.parse(text).build(shape))
 
 
-def one_by_one(model: nn.Module, inputs: Tensor, labels: Tensor, batches: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses [m], gradients [m, d] and batch-norm statistics [m, s], worker after worker, on a copy of ``model``.
+def one_by_one(
+    model: nn.Module, inputs: Tensor, labels: Tensor, batches: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses [m], gradients [m, d] and batch-norm statistics [m, s], worker after worker, on a copy
+    of ``model``.
 
-    A worker's loss is the mean over its mini-batches of the mini-batch's mean loss, differentiated in one go. Statistics come
-    from what goes into the batch norms, not from their buffers.
+    A worker's loss is the mean over its mini-batches of the mini-batch's mean loss, differentiated
+    in one go. Statistics come from what goes into the batch norms, not from their buffers.
     """
     model = copy.deepcopy(model).train()
     seen: list[tuple[Tensor, Tensor]] = []
@@ -58,18 +70,24 @@ def one_by_one(model: nn.Module, inputs: Tensor, labels: Tensor, batches: int) -
         x = arguments[0].detach().transpose(0, 1).flatten(1)  # [features, values]
         seen.append((x.mean(1), x.var(1, correction=1)))
 
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    norms = [
+        module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)
+    ]
     for norm in norms:
         if norm.track_running_stats:
             norm.register_forward_pre_hook(watch)
     losses, statistics = [], []
-    matrix = inputs.new_empty(len(inputs), sum(parameter.numel() for parameter in model.parameters()))
+    matrix = inputs.new_empty(
+        len(inputs), sum(parameter.numel() for parameter in model.parameters())
+    )
     for row, own, classes in zip(matrix, inputs, labels, strict=True):
         parts, of_parts = [], []
         for part, target in zip(own.chunk(batches), classes.chunk(batches), strict=True):
             seen.clear()
             parts.append(F.cross_entropy(model(part), target))
-            of_parts.append(torch.cat([torch.cat(pair) for pair in seen]) if seen else own.new_empty(0))
+            of_parts.append(
+                torch.cat([torch.cat(pair) for pair in seen]) if seen else own.new_empty(0)
+            )
         loss = torch.stack(parts).mean()
         gradient = torch.autograd.grad(loss, list(model.parameters()))
         losses.append(loss.detach())
@@ -82,8 +100,18 @@ FROM = {kind: KINDS[place:] for place, kind in enumerate((SHARED, MAPPED, LOOP))
 """The ways that are left for an engine which is to begin with this one."""
 
 
-def check(model: nn.Module, inputs: Tensor, labels: Tensor, batches: int, kind: str, *, first: str = SHARED) -> None:
-    """Compare all that an engine which begins with the way ``first`` reports with ``one_by_one``, in double precision."""
+def check(
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    batches: int,
+    kind: str,
+    *,
+    first: str = SHARED,
+) -> None:
+    """Compare all that an engine which begins with the way ``first`` reports with ``one_by_one``,
+    in double precision.
+    """
     model = model.double()
     losses, matrix, statistics = one_by_one(model, inputs, labels, batches)
     assert float(matrix.norm(dim=1).min()) > 1e-6, "a vanishing gradient would prove nothing"
@@ -93,11 +121,14 @@ def check(model: nn.Module, inputs: Tensor, labels: Tensor, batches: int, kind: 
     for _ in range(2):  # a second call must overwrite the first, not add to it
         torch.testing.assert_close(engine(inputs, labels, batches, seeds), losses, **exact)
         assert engine.kind == kind
-        for ours, theirs in zip(engine.matrix, matrix, strict=True):  # at once, a comparison takes the memory of five matrices
+        # at once, a comparison takes the memory of five matrices
+        for ours, theirs in zip(engine.matrix, matrix, strict=True):
             torch.testing.assert_close(ours, theirs, **exact)
         torch.testing.assert_close(engine.statistics, statistics, **exact)
 
 
 def between(*layers: nn.Module) -> nn.Module:
     """A small convolutional network with ``layers`` in its middle."""
-    return nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), *layers, nn.Flatten(), nn.Linear(64, CLASSES))
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), *layers, nn.Flatten(), nn.Linear(64, CLASSES)
+    )

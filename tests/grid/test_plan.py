@@ -56,7 +56,8 @@ def test_points_that_are_one_run_are_run_once() -> None:
         "grid:\n"
         "  learning_rate: [5e-3, 0.005, auto]\n"
         "  switching: ['periodic:K=10', 'periodic: K = 10.0', static]\n"
-        "  task: [quadratic, 'quadratic:sigma=0.5,dimension=2', 'quadratic:dimension=2.0,sigma=0.50']\n"
+        "  task: [quadratic, 'quadratic:sigma=0.5,dimension=2', "
+        "'quadratic:dimension=2.0,sigma=0.50']\n"
     )
     found = planned(text)
     assert [run.spec.switching for run in found.runs] == ["periodic:K=10", "static"]
@@ -67,7 +68,8 @@ def test_excluded_points_are_left_out() -> None:
     text = (
         "base: {task: quadratic, lr_drop: '0.8:0.1'}\n"
         "grid: {method: [sgd, momentum], switching: ['periodic:K=10', static], byzantine: [0, 1]}\n"
-        "exclude: [{method: sgd, switching: 'periodic: K = 10.0', lr_drop: '0.80:0.10'}, {byzantine: 0, workers: 3}]\n"
+        "exclude: [{method: sgd, switching: 'periodic: K = 10.0', lr_drop: '0.80:0.10'}, "
+        "{byzantine: 0, workers: 3}]\n"
     )
     found = planned(text)
     assert [(run.spec.method, run.spec.switching, run.spec.byzantine) for run in found.runs] == [
@@ -106,18 +108,25 @@ def test_points_that_are_excluded_need_not_run() -> None:
 def test_points_that_cannot_run_are_told_together() -> None:
     text = (
         "base: {workers: 5}\n"
-        "grid:\n  byzantine: [1, 3]\n  rates: [{method: sgd}, {method: dynabro, batch_size: 2000}]\nseeds: 0..1\n"
+        "grid:\n  byzantine: [1, 3]\n  rates: [{method: sgd}, {method: dynabro, batch_size: "
+        "2000}]\nseeds: 0..1\n"
     )
     second, first = problems(text)
     assert first.startswith("byzantine=3 of workers=5 is not legal: 2f < m must hold")
     assert first.endswith(" (4 of 8 points, first byzantine=3, method=sgd, seed=0)")
     assert second.startswith("batch_size=2000 is larger than the 1437 training samples")
-    assert second.endswith(" (4 of 8 points, first byzantine=1, method=dynabro, batch_size=2000, seed=0)")
+    assert second.endswith(
+        " (4 of 8 points, first byzantine=1, method=dynabro, batch_size=2000, seed=0)"
+    )
 
 
 def test_a_problem_of_all_points_and_of_the_only_one() -> None:
-    assert problems("grid: {byzantine: [9, 8]}\nbase: {workers: 3}\n")[0].endswith(" (1 of 2 points, first byzantine=9)")
-    assert problems("seeds: 0..1\nbase: {batch_size: 1438}\n")[0].endswith(" (all 2 points, first seed=0)")
+    assert problems("grid: {byzantine: [9, 8]}\nbase: {workers: 3}\n")[0].endswith(
+        " (1 of 2 points, first byzantine=9)"
+    )
+    assert problems("seeds: 0..1\nbase: {batch_size: 1438}\n")[0].endswith(
+        " (all 2 points, first seed=0)"
+    )
     assert problems("base: {batch_size: 1438}\n")[0].endswith("Try: --batch-size 16")
 
 
@@ -141,17 +150,35 @@ def test_a_wrong_component_is_told_once_with_its_place() -> None:
 
 def test_a_grid_that_is_too_large() -> None:
     text = "grid: {workers: [3, 5, 7, 9, 11], budget: [1, 2, 3]}\nseeds: 0..9999\n"
-    assert problems(text) == [f"x: it has 150,000 points, and a sweep may have {MOST_RUNS:,} points; make several of it"]
+    assert problems(text) == [
+        f"x: it has 150,000 points, and a sweep may have {MOST_RUNS:,} points; make several of it"
+    ]
 
 
 def test_points_are_counted_before_any_is_made() -> None:
     """10^16 of them; what is wrong with components is not looked for either."""
-    axes = "".join(f"  axis {k}:\n" + "".join(f"    - {{{name}: {v}}}\n" for v in range(1, 101)) for k, name in enumerate(FREE))
+    axes = "".join(
+        f"  axis {k}:\n" + "".join(f"    - {{{name}: {v}}}\n" for v in range(1, 101))
+        for k, name in enumerate(FREE)
+    )
     (line,) = problems(f"grid:\n{axes}")
-    assert line == f"x: it has {100 ** len(FREE):,} points, and a sweep may have {MOST_RUNS:,} points; make several of it"
+    assert (
+        line
+        == f"x: it has {100 ** len(FREE):,} points, and a sweep may have {MOST_RUNS:,} points; "
+        "make several of it"
+    )
 
 
-FREE = ("workers", "byzantine", "budget", "batch_size", "eval_every", "learning_rate", "weight_decay", "seed")
+FREE = (
+    "workers",
+    "byzantine",
+    "budget",
+    "batch_size",
+    "eval_every",
+    "learning_rate",
+    "weight_decay",
+    "seed",
+)
 
 
 def test_a_parameter_that_is_what_auto_comes_to_makes_no_other_run() -> None:
@@ -171,16 +198,23 @@ def test_exclusion_is_of_runs_however_a_parameter_is_written(name: str) -> None:
 
 
 def test_a_chain_is_excluded_however_it_is_written() -> None:
-    text = "base: {pre_aggregators: nnm+nnm}\ngrid: {byzantine: [7, 8]}\nexclude: [{pre_aggregators: 'nnm:f=8+nnm'}]\n"
+    text = (
+        "base: {pre_aggregators: nnm+nnm}\ngrid: {byzantine: [7, 8]}\nexclude: "
+        "[{pre_aggregators: 'nnm:f=8+nnm'}]\n"
+    )
     assert [run.spec.byzantine for run in planned(text).runs] == [7]
 
 
 def test_exclusions_that_leave_nothing_out() -> None:
-    """One that leaves out what another one does already is not idle, nor one whose points could not run."""
+    """One that leaves out what another one does already is not idle, nor one whose points could not
+    run.
+    """
     text = (
         "base: {workers: 5}\ngrid: {byzantine: [1, 2, 3], method: [sgd, momentum]}\n"
-        "exclude:\n  - {byzantine: 3}\n  - {byzantine: 3, workers: 5}\n  - {byzantine: 2, method: sgd}\n"
-        "  - {method: sgd, byzantine: 2, attack: sf}\n  - {byzantine: 4}\n  - {method: 'momentum:beta=0.8', seed: 0}\n"
+        "exclude:\n  - {byzantine: 3}\n  - {byzantine: 3, workers: 5}\n  - {byzantine: 2, "
+        "method: sgd}\n"
+        "  - {method: sgd, byzantine: 2, attack: sf}\n  - {byzantine: 4}\n  - {method: "
+        "'momentum:beta=0.8', seed: 0}\n"
     )
     found = planned(text)
     assert (len(found.runs), found.excluded) == (3, 3)
@@ -220,27 +254,36 @@ def test_details_belong_to_other_figures() -> None:
     assert keys["training-details"] < keys["mnist-sf-cwtm"] | keys["cifar10-ipm-cwmed"]
 
 
-@pytest.mark.parametrize("name", [name for name in shipped() if name.startswith(("mnist-sf", "mnist-alie-gm", "cifar10-ipm"))])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in shipped() if name.startswith(("mnist-sf", "mnist-alie-gm", "cifar10-ipm"))],
+)
 def test_the_papers_settings(name: str) -> None:
     """Table 2, and the learning rates of Appendix J."""
     mnist, alie = name.startswith("mnist"), "alie" in name
     for run in plan(load_sweep(name)).runs:
         spec = run.spec
-        assert (spec.workers, spec.batch_size, spec.budget) == ((17, 32, 5000) if mnist else (25, 64, 8000))
+        assert (spec.workers, spec.batch_size, spec.budget) == (
+            (17, 32, 5000) if mnist else (25, 64, 8000)
+        )
         assert (spec.lr_drop, spec.weight_decay) == ("0.8:0.1" if mnist else "0.75:0.1", 1e-4)
         assert spec.learning_rate == (0.05 if run.method.name == "dynabro" and not alie else 0.01)
         assert spec.byzantine == (8 if mnist else 12)
 
 
 def test_the_same_grid_on_images_of_ones_own() -> None:
-    sweep = set_fields(load_sweep("cifar10-ipm-cwmed"), ["task=image-folder:name=cifar10-jpeg,like=cifar10"])
+    sweep = set_fields(
+        load_sweep("cifar10-ipm-cwmed"), ["task=image-folder:name=cifar10-jpeg,like=cifar10"]
+    )
     assert {run.spec.model for run in plan(sweep).runs} == {"cnn-cifar"}
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name in shipped() if len(load_sweep(name).seeds) > 1])
 def test_another_seed_changes_nothing_else(name: str) -> None:
-    """A point is resolved for its first seed only; its other seeds are the runs that a sweep of that seed alone has."""
+    """A point is resolved for its first seed only; its other seeds are the runs that a sweep of
+    that seed alone has.
+    """
     last = load_sweep(name).seeds[-1]
     found = [run for run in plan(load_sweep(name)).runs if run.spec.seed == last]
     alone = plan(load_sweep(name, [f"seeds={last}"])).runs

@@ -1,4 +1,6 @@
-"""``selection``: worked by hand, against every way to take the wrong number; and what is written is what was chosen."""
+"""``selection``: worked by hand, against every way to take the wrong number; and what is written is
+what was chosen.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ TABLE = {
     ("sgd", 0.1, "ipm"): (0.1, 0.5),  # mean 0.3: the worst of 0.1
     ("sgd", 0.01, "sf"): (0.4, 0.6),  # mean 0.5: the worst of 0.01, and better than 0.3
     ("sgd", 0.01, "ipm"): (0.5, 0.7),
-    ("momentum:beta=0.99", 0.1, "sf"): (0.7, 0.8),  # mean 0.75: the worst of 0.1, and better than 0.7
+    # mean 0.75: the worst of 0.1, and better than 0.7
+    ("momentum:beta=0.99", 0.1, "sf"): (0.7, 0.8),
     ("momentum:beta=0.99", 0.1, "ipm"): (0.8, 0.8),
     ("momentum:beta=0.99", 0.01, "sf"): (0.95, 0.95),
     ("momentum:beta=0.99", 0.01, "ipm"): (0.5, 0.9),  # mean 0.7
@@ -41,16 +44,27 @@ def scores_of(own: PlannedRuns, diverged: tuple[object, ...] = ()) -> dict[str, 
     for run in own.runs:
         spec = run.spec
         place = (spec.method, spec.learning_rate, spec.attack)
-        found[run.key] = EndScore("diverged" if place == diverged else "finished", TABLE[place][spec.seed - 3])
+        found[run.key] = EndScore(
+            "diverged" if place == diverged else "finished", TABLE[place][spec.seed - 3]
+        )
     return found
 
 
 def test_golden() -> None:
-    """The best values on average would be 0.1 for sgd (0.6 against 0.55) and 0.01 for momentum (0.825 against 0.775)."""
+    """The best values on average would be 0.1 for sgd (0.6 against 0.55) and 0.01 for momentum
+    (0.825 against 0.775).
+    """
     own = planned()
     sgd, momentum = choose(own, scores_of(own, ("sgd", 0.01, "sf")), ["learning_rate"], ["attack"])
-    assert (sgd.configuration, momentum.configuration) == ({"method": "sgd"}, {"method": "momentum:beta=0.99"})
-    assert (sgd.best.values, sgd.best.worst, sgd.best.mean) == ({"learning_rate": 0.01}, {"attack": "sf"}, pytest.approx(0.5))
+    assert (sgd.configuration, momentum.configuration) == (
+        {"method": "sgd"},
+        {"method": "momentum:beta=0.99"},
+    )
+    assert (sgd.best.values, sgd.best.worst, sgd.best.mean) == (
+        {"learning_rate": 0.01},
+        {"attack": "sf"},
+        pytest.approx(0.5),
+    )
     assert sgd.best.std == pytest.approx(0.02**0.5)  # of 0.4 and 0.6
     assert (sgd.best.seeds, sgd.best.diverged) == (2, 2)
     assert [candidate.mean for candidate in sgd.candidates] == pytest.approx([0.5, 0.3])
@@ -78,12 +92,16 @@ def test_an_adversary_may_choose_more_than_the_attack() -> None:
 def test_of_equals_the_first_of_the_sweep_is_chosen() -> None:
     own = planned()
     scores = {run.key: EndScore("finished", 0.5) for run in own.runs}
-    assert [choice.best.values for choice in choose(own, scores, ["learning_rate"], ["attack"])] == [{"learning_rate": 0.1}] * 2
+    assert [
+        choice.best.values for choice in choose(own, scores, ["learning_rate"], ["attack"])
+    ] == [{"learning_rate": 0.1}] * 2
 
 
 def test_one_seed_has_no_deviation() -> None:
     own = planned(TEXT.replace("[3, 4]", "3"))
-    assert {choice.best.std for choice in choose(own, scores_of(own), ["learning_rate"], ["attack"])} == {None}
+    assert {
+        choice.best.std for choice in choose(own, scores_of(own), ["learning_rate"], ["attack"])
+    } == {None}
 
 
 @pytest.mark.parametrize(
@@ -92,16 +110,30 @@ def test_one_seed_has_no_deviation() -> None:
         (
             ["learning_rat"],
             ["attack"],
-            ["over=learning_rat is not legal (did you mean 'learning_rate'?); it must be a field that "],
+            [
+                (
+                    "over=learning_rat is not legal (did you mean 'learning_rate'?); it must be a "
+                    "field that "
+                )
+            ],
         ),
         (
             ["batch_size"],
             ["attack"],
-            ["over=batch_size is not legal; it must be a field that the grid varies: method, learning_rate"],
+            [
+                (
+                    "over=batch_size is not legal; it must be a field that the grid varies: "
+                    "method, learning_rate"
+                )
+            ],
         ),
         (["seed"], ["attack"], ["over=seed is not legal"]),
         (["attack"], ["attack"], ["over=attack is not legal"]),
-        (["method"], ["atack", "seed"], ["worst=atack is not a field (did you mean 'attack'?)", "worst=seed is not a field"]),
+        (
+            ["method"],
+            ["atack", "seed"],
+            ["worst=atack is not a field (did you mean 'attack'?)", "worst=seed is not a field"],
+        ),
     ],
 )
 def test_illegal_fields(over: list[str], worst: list[str], problems: list[str]) -> None:
@@ -109,19 +141,30 @@ def test_illegal_fields(over: list[str], worst: list[str], problems: list[str]) 
     with pytest.raises(SpecError) as caught:
         choose(own, scores_of(own), over, worst)
     assert len(caught.value.problems) == len(problems)
-    assert all(line.startswith(problem) for line, problem in zip(caught.value.problems, problems, strict=True))
+    assert all(
+        line.startswith(problem)
+        for line, problem in zip(caught.value.problems, problems, strict=True)
+    )
 
 
 def test_candidates_that_were_not_tried_against_the_same_are_not_compared() -> None:
     own = planned(TEXT + "exclude: [{method: sgd, learning_rate: 0.1, attack: ipm}]\n")
-    with pytest.raises(SpecError, match="the candidates of method=sgd are not tried against the same attacks and seeds"):
+    with pytest.raises(
+        SpecError,
+        match="the candidates of method=sgd are not tried against the same attacks and seeds",
+    ):
         choose(own, scores_of(own), ["learning_rate"], ["attack"])
 
 
 def test_what_is_written_is_what_was_chosen() -> None:
     """Runs use the whole training set, or keep their held-out share if it is set."""
-    text = TEXT.replace("learning_rate: [0.1, 0.01]", "rate: [{learning_rate: 0.1, lr_drop: none}, {learning_rate: 0.01}]")
-    text = text.replace("{task: digits,", "{task: digits, workers: 11, aggregator: 'krum:f=2,neighbours=m-f-1',")
+    text = TEXT.replace(
+        "learning_rate: [0.1, 0.01]",
+        "rate: [{learning_rate: 0.1, lr_drop: none}, {learning_rate: 0.01}]",
+    )
+    text = text.replace(
+        "{task: digits,", "{task: digits, workers: 11, aggregator: 'krum:f=2,neighbours=m-f-1',"
+    )
     own = planned(text)
     choices = choose(own, scores_of(own), ["learning_rate", "lr_drop"], ["attack"])
     written = as_sweep(own, choices)
@@ -129,5 +172,7 @@ def test_what_is_written_is_what_was_chosen() -> None:
     again = planned(written)
     assert again.sweep.name == "grid-selected"
     assert {run.spec.validation for run in again.runs} == {0.0}
-    assert {run.key for run in planned(written.replace("validation: '0'", "validation: 0.1")).runs} == chosen
+    assert {
+        run.key for run in planned(written.replace("validation: '0'", "validation: 0.1")).runs
+    } == chosen
     assert len(again.runs) == len(chosen) == 8

@@ -31,7 +31,10 @@ def test_shards_are_disjoint_and_together_the_whole_in_its_order(count: int) -> 
 
 
 def test_a_run_stays_in_its_shard_when_the_sweep_grows() -> None:
-    grown = SWEEP.replace("[sgd, momentum]", "[dynabro, momentum:beta=0.5, sgd, momentum]") + "seeds: 0..4"
+    grown = (
+        SWEEP.replace("[sgd, momentum]", "[dynabro, momentum:beta=0.5, sgd, momentum]")
+        + "seeds: 0..4"
+    )
     for number in (1, 2, 3):
         before = keys(SWEEP + "seeds: [3]", Shard(number, 3))
         assert set(before) == set(keys(grown, Shard(number, 3))) & set(keys(SWEEP + "seeds: [3]"))
@@ -39,7 +42,9 @@ def test_a_run_stays_in_its_shard_when_the_sweep_grows() -> None:
 
 def test_the_shard_of_a_key_is_a_promise() -> None:
     key = "00" * 31 + "0b"  # 11
-    assert [count for count in range(1, 13) if Shard(11 % count + 1, count).has(key)] == list(range(1, 13))
+    assert [count for count in range(1, 13) if Shard(11 % count + 1, count).has(key)] == list(
+        range(1, 13)
+    )
     assert [number for number in range(1, 5) if Shard(number, 4).has(key)] == [4]
 
 
@@ -49,8 +54,11 @@ def test_legal_texts(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "2", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "a/b", "1/100001", "1/4 ", "\u0661/4", "1.0/4"]
+    "text",
+    ["", "2", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "a/b", "1/100001", "1/4 ", "\u0661/4", "1.0/4"],
 )
 def test_texts_that_are_refused(text: str) -> None:
-    with pytest.raises(SpecError, match=r"shard=.*: it must be NUMBER/COUNT, counted from 1\. Try: --shard 1/4"):
+    with pytest.raises(
+        SpecError, match=r"shard=.*: it must be NUMBER/COUNT, counted from 1\. Try: --shard 1/4"
+    ):
         Shard.parse(text)

@@ -25,10 +25,28 @@ def problems(text: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "word",
-    ["1e-3", "off", "on", "yes", "No", "true", "0.8:0.1", "1:30", "010", "0x1F", "2024-01-01", "periodic:K=5", ".inf", "="],
+    [
+        "1e-3",
+        "off",
+        "on",
+        "yes",
+        "No",
+        "true",
+        "0.8:0.1",
+        "1:30",
+        "010",
+        "0x1F",
+        "2024-01-01",
+        "periodic:K=5",
+        ".inf",
+        "=",
+    ],
 )
 def test_a_word_stays_as_it_is_written(word: str) -> None:
-    assert plain(read_yaml(f"a: {word}\nb: [{word}, '{word}']\n", "x")) == {"a": word, "b": [word, word]}
+    assert plain(read_yaml(f"a: {word}\nb: [{word}, '{word}']\n", "x")) == {
+        "a": word,
+        "b": [word, word],
+    }
 
 
 def test_nothing_is_not_a_word() -> None:

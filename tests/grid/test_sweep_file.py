@@ -58,7 +58,10 @@ def test_a_whole_sweep() -> None:
         ({"method": "sgd", "attack": "sf"},),
         (7, 0, 1, 2),
     )
-    assert [axis.fields for axis in sweep.grid] == [["method", "learning_rate"], ["attack", "aggregator"]]
+    assert [axis.fields for axis in sweep.grid] == [
+        ["method", "learning_rate"],
+        ["attack", "aggregator"],
+    ]
     assert sweep.places["attack", "sf"] == "whole.yaml:14"
 
 
@@ -74,7 +77,13 @@ def test_numbers_are_numbers_and_words_are_words() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seeds"),
-    [("3", (3,)), ("0..4", (0, 1, 2, 3, 4)), ("[5, 1]", (5, 1)), ("5..5", (5,)), (str(2**63 - 1), (2**63 - 1,))],
+    [
+        ("3", (3,)),
+        ("0..4", (0, 1, 2, 3, 4)),
+        ("[5, 1]", (5, 1)),
+        ("5..5", (5,)),
+        (str(2**63 - 1), (2**63 - 1,)),
+    ],
 )
 def test_seeds(text: str, seeds: tuple[int, ...]) -> None:
     assert parse_sweep(f"{{name: x, seeds: {text}}}", "x").seeds == seeds
@@ -95,35 +104,69 @@ WORDS = {
 }
 
 REFUSED: list[tuple[str, list[str]]] = [
-    ("bass: {}\n", ["2: unknown key 'bass' (did you mean 'base'?); legal: name, description, plugins, base, grid, "]),
+    (
+        "bass: {}\n",
+        [
+            (
+                "2: unknown key 'bass' (did you mean 'base'?); legal: name, description, plugins, "
+                "base, grid, "
+            )
+        ],
+    ),
     ("<<: {}\n", ["2: unknown key '<<'"]),
     ("base: [sgd]\n", ["2: base must be a mapping"]),
     ("base:\n  bugdet: 5\n", ["3: unknown field 'bugdet' (did you mean 'budget'?); legal: task, "]),
-    ("base:\n  budget: many\n", ["3: budget=many is not legal; budget must be a whole number >= 1 and <= 2000000000 or auto"]),
+    (
+        "base:\n  budget: many\n",
+        [
+            (
+                "3: budget=many is not legal; budget must be a whole number >= 1 and <= 2000000000 "
+                "or auto"
+            )
+        ],
+    ),
     ("base:\n  learning_rate: 0\n", ["3: learning_rate=0 is not legal"]),
     ("base:\n  learning_rate: .nan\n", ["3: learning_rate=.nan is not legal"]),
     ("base:\n  lr_drop: 2:0.1\n", ["3: lr_drop=2:0.1 is not legal"]),
     ("base:\n  clock: hour\n", ["3: clock=hour is not legal; clock must be round or computation"]),
     ("base:\n  model: ~\n", ["3: model has no value. Try: without it, or auto"]),
     ("base:\n  method: [sgd]\n", ["3: method takes one value here; a list belongs under grid"]),
-    ("base: {switching: bernoulli:p=0.1,D=3}\n", ["2: unknown field 'D=3'; legal: ", "needs quotes"]),
+    (
+        "base: {switching: bernoulli:p=0.1,D=3}\n",
+        ["2: unknown field 'D=3'; legal: ", "needs quotes"],
+    ),
     ("grid: [sgd]\n", ["2: grid must be a mapping"]),
     ("grid:\n  method: sgd\n", ["3: method must be a list with at least one value"]),
     ("grid:\n  method: []\n", ["3: method must be a list with at least one value"]),
     (
         "grid:\n  methd: [sgd]\n",
-        ["3: unknown field 'methd' (did you mean 'method'?)", "only a list of mappings may have another name"],
+        [
+            "3: unknown field 'methd' (did you mean 'method'?)",
+            "only a list of mappings may have another name",
+        ],
     ),
     ("grid:\n  method: [[sgd]]\n", ["3: method takes one value here"]),
-    ("grid:\n  switching: [bernoulli:p=0.1,D=3]\n", ["3: switching=D=3 is not legal; inside [ ] and { } a value with a comma"]),
-    ("grid:\n  a: [{method: sgd}]\n  method: [dynabro]\n", ["3: grid varies method twice, under 'a' and under 'method'"]),
-    ("base: {method: sgd}\ngrid:\n  method: [dynabro]\n", ["2: base sets method, and so does every point of 'method' in grid"]),
+    (
+        "grid:\n  switching: [bernoulli:p=0.1,D=3]\n",
+        ["3: switching=D=3 is not legal; inside [ ] and { } a value with a comma"],
+    ),
+    (
+        "grid:\n  a: [{method: sgd}]\n  method: [dynabro]\n",
+        ["3: grid varies method twice, under 'a' and under 'method'"],
+    ),
+    (
+        "base: {method: sgd}\ngrid:\n  method: [dynabro]\n",
+        ["2: base sets method, and so does every point of 'method' in grid"],
+    ),
     ("exclude: {method: sgd}\n", ["2: exclude must be a list of mappings"]),
     ("exclude: [{}]\n", ["2: a point to exclude must name a field"]),
     ("exclude: [{model: auto}]\n", ["2: model=auto cannot be excluded"]),
     ("seeds: 4..0\n", ["2: seeds=4..0 is not legal; FIRST..LAST must rise"]),
     ("seeds: 0..99999999999\n", ["2: seeds=0..99999999999 is not legal"]),
-    ("seeds: many\n", ["2: seeds=many is not legal; it must be a seed, or FIRST..LAST such as 0..4"]),
+    (
+        "seeds: many\n",
+        ["2: seeds=many is not legal; it must be a seed, or FIRST..LAST such as 0..4"],
+    ),
     ("seeds: -1\n", ["2: seeds=-1 is not legal"]),
     (f"seeds: {'7' * 5000}\n", ["2: seeds=777"]),
     (f"seeds: 0..{'7' * 5000}\n", ["2: seeds=0..777"]),
@@ -140,7 +183,9 @@ REFUSED: list[tuple[str, list[str]]] = [
 def test_what_is_refused(text: str, expected: list[str]) -> None:
     start, *rest = expected
     found = problems(text)
-    assert any(line.startswith(start) and all(part in line for part in rest) for line in found), found
+    assert any(line.startswith(start) and all(part in line for part in rest) for line in found), (
+        found
+    )
     assert len(found) == 1 or "D=" in text
 
 
@@ -168,7 +213,9 @@ def test_every_problem_is_told_at_once() -> None:
 @pytest.mark.parametrize("value", ["1", "x", None])
 def test_sweeps_are_compared_by_what_they_say(value: Any) -> None:
     """The places of values in the file play no part."""
-    first, second = (parse_sweep(f"{space}name: x\nbase: {{task: '{value}'}}\n", "x") for space in ("", "\n\n"))
+    first, second = (
+        parse_sweep(f"{space}name: x\nbase: {{task: '{value}'}}\n", "x") for space in ("", "\n\n")
+    )
     assert first == second
     assert first.places != second.places
 
@@ -179,7 +226,10 @@ def test_seeds_are_counted_before_they_are_listed() -> None:
         "2: seeds=0..1000000000 is not legal; FIRST..LAST must rise, by less than 10,000"
     ]
     (line,) = problems(f"seeds: [{', '.join(['0..9999'] * 1000)}]")
-    assert line == "2: it has 110,000 seeds so far, and a sweep may have 100,000 points; make several of it"
+    assert (
+        line
+        == "2: it has 110,000 seeds so far, and a sweep may have 100,000 points; make several of it"
+    )
 
 
 def test_no_more_is_read_than_anybody_would_mend_at_once() -> None:
@@ -187,4 +237,6 @@ def test_no_more_is_read_than_anybody_would_mend_at_once() -> None:
         found = problems(text)
         assert len(found) == 101
         assert found[-1] == " reading stops after 100 problems"
-    assert problems("a: 1\n" + "---\n" * 5000, named=False) == [" it has several documents. Try: one document"]
+    assert problems("a: 1\n" + "---\n" * 5000, named=False) == [
+        " it has several documents. Try: one document"
+    ]

@@ -46,9 +46,14 @@ def test_a_shipped_sweep_is_called_after_its_file(name: str) -> None:
     assert sweep.description
 
 
-def test_installed_sweeps_come_before_those_of_a_working_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_sweeps_come_before_those_of_a_working_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "dynabro_cli"
-    for folder, name in ((package / "sweeps", "installed.yaml"), (tmp_path / "sweeps", "beside.yml")):
+    for folder, name in (
+        (package / "sweeps", "installed.yaml"),
+        (tmp_path / "sweeps", "beside.yml"),
+    ):
         folder.mkdir(parents=True)
         (folder / name).write_text("name: x")
         (folder / "README.md").write_text("")
@@ -58,7 +63,9 @@ def test_installed_sweeps_come_before_those_of_a_working_tree(tmp_path: Path, mo
     (package / "sweeps" / "README.md").unlink()
     (package / "sweeps").rmdir()
     assert list(shipped()) == ["beside"]
-    monkeypatch.setattr(sweep_lookup.importlib.resources, "files", lambda _: tmp_path / "elsewhere" / "dynabro_cli")
+    monkeypatch.setattr(
+        sweep_lookup.importlib.resources, "files", lambda _: tmp_path / "elsewhere" / "dynabro_cli"
+    )
     assert shipped() == {}
 
 
@@ -66,7 +73,11 @@ def test_a_packed_sweep_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Package in a zip file."""
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
         packed.writestr("dynabro_cli/sweeps/packed.yaml", "name: packed")
-    monkeypatch.setattr(sweep_lookup.importlib.resources, "files", lambda _: zipfile.Path(tmp_path / "x.zip", "dynabro_cli/"))
+    monkeypatch.setattr(
+        sweep_lookup.importlib.resources,
+        "files",
+        lambda _: zipfile.Path(tmp_path / "x.zip", "dynabro_cli/"),
+    )
     assert load_sweep("packed") == Sweep("packed")
 
 
@@ -81,7 +92,9 @@ def test_a_file_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", ["dem", "", "no/such.yaml", "/", "a\0b"])
-def test_a_sweep_that_is_not_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_is_not_there(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotFoundError) as caught:
         load_sweep(name)
@@ -122,7 +135,10 @@ def test_a_field_is_set_in_place_of_an_axis() -> None:
 
 
 def test_a_field_set_several_times_is_an_axis() -> None:
-    sweep = set_fields(parse_sweep(TEXT, "x"), ["switching=static", "budget=10", "switching=periodic:K=7", "budget=20"])
+    sweep = set_fields(
+        parse_sweep(TEXT, "x"),
+        ["switching=static", "budget=10", "switching=periodic:K=7", "budget=20"],
+    )
     assert sweep.base == {"task": "digits", "seed": "5"}
     assert sweep.grid[1:] == (
         Axis("switching", ({"switching": "static"}, {"switching": "periodic:K=7"})),
@@ -142,7 +158,9 @@ def test_a_field_is_set_among_fields_that_vary_together() -> None:
     assert sweep.base["learning_rate"] == "1"
 
 
-@pytest.mark.parametrize("settings", [("seeds=0..2",), ("seed=0..2",), ("seeds=0", "seed=1", "seeds=1..2")])
+@pytest.mark.parametrize(
+    "settings", [("seeds=0..2",), ("seed=0..2",), ("seeds=0", "seed=1", "seeds=1..2")]
+)
 def test_seeds_are_set(settings: tuple[str, ...]) -> None:
     base, _, seeds = grid_of(*settings)
     assert seeds == (0, 1, 2)
@@ -156,7 +174,10 @@ def test_seeds_are_set(settings: tuple[str, ...]) -> None:
         ("sedes=5", "unknown field 'sedes' (did you mean 'seeds'?)"),
         ("budget", "it must be FIELD=VALUE"),
         ("budget=", "it must be FIELD=VALUE"),
-        ("budget=[5, 6]", "it must be one value. For several, repeat it: --set budget=A --set budget=B"),
+        (
+            "budget=[5, 6]",
+            "it must be one value. For several, repeat it: --set budget=A --set budget=B",
+        ),
         ("budget=many", "budget=many is not legal; budget must be a whole number"),
         ("lr_drop=x", "lr_drop=x is not legal"),
         ("seeds=4..0", "seeds=4..0 is not legal"),
@@ -173,7 +194,9 @@ def test_settings_that_are_refused(setting: str, problem: str) -> None:
 
 def test_seeds_that_are_set_are_counted_before_they_are_listed() -> None:
     settings = [f"seeds={k}0000..{k}9999" for k in range(11)]
-    with pytest.raises(SpecError, match=r"--set seeds: it has 110,000 seeds, and a sweep may have 100,000 points"):
+    with pytest.raises(
+        SpecError, match=r"--set seeds: it has 110,000 seeds, and a sweep may have 100,000 points"
+    ):
         set_fields(Sweep("x"), settings)
     assert len(set_fields(Sweep("x"), settings[:10]).seeds) == 100_000
 

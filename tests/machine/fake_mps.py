@@ -40,12 +40,19 @@ class Service:
         program.parent.mkdir()
         program.write_text(CONTROL)
         program.chmod(0o755)
-        self.environment = {"PATH": f"{program.parent}:{os.environ['PATH']}", "FAKE_MPS": str(folder)}
+        self.environment = {
+            "PATH": f"{program.parent}:{os.environ['PATH']}",
+            "FAKE_MPS": str(folder),
+        }
 
     def _notes(self) -> list[list[str]]:
         """Return process, GPUs and folder of each service that was started."""
         notes = self._folder / "notes"
-        return [line.split(" ", 2) for line in notes.read_text().splitlines()] if notes.exists() else []
+        return (
+            [line.split(" ", 2) for line in notes.read_text().splitlines()]
+            if notes.exists()
+            else []
+        )
 
     def started(self) -> list[tuple[str, Path]]:
         """Return the GPUs and the folders of the services that were started."""
@@ -71,7 +78,9 @@ class Service:
 
 
 def _runs(process: str) -> bool:
-    """Return True if a process runs; a process that has ended, and that nobody has waited for, is a zombie."""
+    """Return True if a process runs; a process that has ended, and that nobody has waited for, is a
+    zombie.
+    """
     try:
         return Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -25,7 +25,11 @@ from dynabro_cli.machine import cores as module
     ],
 )
 def test_affinity_and_the_limits_of_control_groups(
-    affinity: int, limits: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    affinity: int,
+    limits: dict[str, str],
+    expected: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for group, text in limits.items():
         folder = tmp_path / "cgroup" / group

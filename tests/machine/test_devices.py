@@ -48,11 +48,16 @@ def test_torch_decides_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("name", ["cuda", "cuda:7", "gpu"])
 def test_a_device_that_is_not_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(SpecError, match=f"device={name} is not here; legal on this machine: auto, cpu. Try: --device auto"):
+    with pytest.raises(
+        SpecError,
+        match=f"device={name} is not here; legal on this machine: auto, cpu. Try: --device auto",
+    ):
         devices.devices_of(name)
 
 
-def test_a_driver_is_looked_for_in_two_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_driver_is_looked_for_in_two_places(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     look = devices.gpu_driver.__wrapped__
     monkeypatch.setattr(devices, "AMD_DRIVER", tmp_path / "kfd")
     monkeypatch.setattr(devices, "NVIDIA_DRIVER", "libno_such_library.so.1")

@@ -1,4 +1,6 @@
-"""Free memory of this machine: the system's, within control groups of both versions and the process's limits."""
+"""Free memory of this machine: the system's, within control groups of both versions and the
+process's limits.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ UNLIMITED = "9223372036854771712"
 V2, V1 = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
-def group(folder: Path, limit: str, used: str, cached: int = 0, *, names: tuple[str, str] = V2) -> None:
+def group(
+    folder: Path, limit: str, used: str, cached: int = 0, *, names: tuple[str, str] = V2
+) -> None:
     """A control group's files."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in zip(names, (limit, used), strict=True):
         (folder / name).write_text(text + "\n")
-    (folder / "memory.stat").write_text(f"anon 1\ninactive_file {cached}\ntotal_inactive_file {cached}\n")
+    (folder / "memory.stat").write_text(
+        f"anon 1\ninactive_file {cached}\ntotal_inactive_file {cached}\n"
+    )
 
 
 def left(tmp_path: Path, membership: str) -> list[int]:
@@ -42,7 +48,10 @@ def test_version_1(tmp_path: Path) -> None:
     memory = tmp_path / "groups" / "memory"
     group(memory, UNLIMITED, "5000", names=V1)
     group(memory / "job", "2000", "600", cached=100, names=V1)
-    assert left(tmp_path, "9:name=systemd:/\n4:memory:/job\n3:cpuset:/\n") == [1500, int(UNLIMITED) - 5000]
+    assert left(tmp_path, "9:name=systemd:/\n4:memory:/job\n3:cpuset:/\n") == [
+        1500,
+        int(UNLIMITED) - 5000,
+    ]
 
 
 def test_a_container_that_sees_its_own_group_as_the_root(tmp_path: Path) -> None:
@@ -62,12 +71,26 @@ def test_groups_without_a_limit(limit: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("available", "groups", "limits", "expected"),
-    [([500], [700], [], 500), ([900], [700, 800], [], 700), ([900], [], [300], 300), ([], [], [], None), ([900], [-5], [], 0)],
+    [
+        ([500], [700], [], 500),
+        ([900], [700, 800], [], 700),
+        ([900], [], [300], 300),
+        ([], [], [], None),
+        ([900], [-5], [], 0),
+    ],
 )
 def test_the_least_of_what_is_known(
-    available: list[int], groups: list[int], limits: list[int], expected: int | None, monkeypatch: pytest.MonkeyPatch
+    available: list[int],
+    groups: list[int],
+    limits: list[int],
+    expected: int | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    parts: dict[str, Iterable[int]] = {"_available": available, "_left_in_groups": groups, "_left_of_limits": limits}
+    parts: dict[str, Iterable[int]] = {
+        "_available": available,
+        "_left_in_groups": groups,
+        "_left_of_limits": limits,
+    }
     for name, numbers in parts.items():
         monkeypatch.setattr(host_memory, name, lambda *_, numbers=numbers: iter(numbers))
     assert free_host_memory() == expected

@@ -41,8 +41,12 @@ def test_a_private_service_ends_with_the_sweep(
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
-def test_a_private_service_ends_with_a_process_that_ends_at_once(end: signal.Signals | None, service: Service) -> None:
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def test_a_private_service_ends_with_a_process_that_ends_at_once(
+    end: signal.Signals | None, service: Service
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     folder = Path(process.stdout.readline().strip())
@@ -60,7 +64,9 @@ def test_a_private_service_ends_with_a_process_that_ends_at_once(end: signal.Sig
     assert service.running() == []
 
 
-def test_a_service_of_the_user_is_used_and_stays(service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_service_of_the_user_is_used_and_stays(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(mps, "USUAL_FOLDER", str(service.usual))
     with contextlib.ExitStack() as stack:
         service.start_usual()
@@ -73,7 +79,10 @@ def test_a_service_of_the_user_is_used_and_stays(service: Service, monkeypatch: 
 
 def test_without_a_service(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.refuse("not permitted")
-    with contextlib.ExitStack() as stack, pytest.warns(UserWarning, match=r"did not start \(not permitted\)"):
+    with (
+        contextlib.ExitStack() as stack,
+        pytest.warns(UserWarning, match=r"did not start \(not permitted\)"),
+    ):
         assert mps.start(stack) is None
     assert mps.at_hand() is not None
     monkeypatch.setenv("PATH", "")

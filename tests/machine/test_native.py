@@ -53,9 +53,13 @@ def answer(number: int) -> int:
 
 
 def compiler_that(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> Path:
-    """Make ``CXX`` a shell script with ``script`` behind the answer to --version; returns a log of its calls."""
+    """Make ``CXX`` a shell script with ``script`` behind the answer to --version; returns a log of
+    its calls.
+    """
     program, log = folder / "cxx", folder / "calls"
-    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo 1 && exit\necho "$@" >> {log}\n{script}\n')
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo 1 && exit\necho "$@" >> {log}\n{script}\n'
+    )
     program.chmod(0o755)
     monkeypatch.setenv("CXX", str(program))
     return log
@@ -66,7 +70,9 @@ def calls(log: Path) -> int:
 
 
 @needs_compiler
-def test_a_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_cache: Path) -> None:
+def test_a_kernel_is_compiled_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_cache: Path
+) -> None:
     log = compiler_that(monkeypatch, tmp_path, f'exec {REAL} "$@"')
     assert [answer(3), answer(4), answer(3)] == [3, 4, 3]
     assert calls(log) == 2
@@ -79,7 +85,9 @@ def test_a_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 @needs_compiler
-def test_another_header_makes_another_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_header_makes_another_kernel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     SMALL.write_text('#include "team.hpp"\nextern "C" long answer() { return ANSWER + MORE; }\n')
     monkeypatch.setattr(native, "HEADER", tmp_path / "team.hpp")
     for more in (1, 2):
@@ -88,11 +96,19 @@ def test_another_header_makes_another_kernel(monkeypatch: pytest.MonkeyPatch, tm
 
 
 @needs_compiler
-@pytest.mark.parametrize("damage", [b"no library", *(pytest.param(other, marks=pytest.mark.slow) for other in (b"", None))])
+@pytest.mark.parametrize(
+    "damage",
+    [b"no library", *(pytest.param(other, marks=pytest.mark.slow) for other in (b"", None))],
+)
 def test_a_damaged_kernel_is_compiled_anew(own_cache: Path, damage: bytes | None) -> None:
-    program = f"import tests.machine.test_native as t; t.SMALL = t.Path({str(SMALL)!r}); print(t.answer(3))"
+    program = (
+        f"import tests.machine.test_native as t; t.SMALL = t.Path({str(SMALL)!r}); "
+        "print(t.answer(3))"
+    )
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
         assert done.stdout == "3\n"
         (path,) = own_cache.iterdir()
         whole = path.read_bytes()
@@ -101,8 +117,14 @@ def test_a_damaged_kernel_is_compiled_anew(own_cache: Path, damage: bytes | None
 
 @needs_compiler
 def test_processes_at_the_same_time(own_cache: Path) -> None:
-    program = f"import tests.machine.test_native as t; t.SMALL = t.Path({str(SMALL)!r}); print(t.answer(3))"
-    processes = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    program = (
+        f"import tests.machine.test_native as t; t.SMALL = t.Path({str(SMALL)!r}); "
+        "print(t.answer(3))"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
     assert [process.communicate()[0] for process in processes] == ["3\n"] * 3
     assert not list(own_cache.glob("*.tmp"))
 
@@ -119,8 +141,12 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         answer(3)
 
 
-def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_cache: Path) -> None:
-    compiler_that(monkeypatch, tmp_path, "echo a warning; echo small.cpp: error: no luck >&2; exit 1")
+def test_a_compiler_that_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_cache: Path
+) -> None:
+    compiler_that(
+        monkeypatch, tmp_path, "echo a warning; echo small.cpp: error: no luck >&2; exit 1"
+    )
     with pytest.raises(NativeError, match=r"cxx failed: small.cpp: error: no luck$"):
         answer(3)
     assert not list(own_cache.iterdir())
@@ -132,10 +158,14 @@ def test_a_compiler_that_makes_no_library(monkeypatch: pytest.MonkeyPatch, tmp_p
         answer(3)
 
 
-def test_a_compiler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_cache: Path) -> None:
+def test_a_compiler_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_cache: Path
+) -> None:
     """The command and the processes that it started are killed."""
     pid = tmp_path / "pid"
-    compiler_that(monkeypatch, tmp_path, f"sleep 600 & echo $! > {pid}.part; mv {pid}.part {pid}; wait")
+    compiler_that(
+        monkeypatch, tmp_path, f"sleep 600 & echo $! > {pid}.part; mv {pid}.part {pid}; wait"
+    )
     monkeypatch.setattr(native, "SECONDS", 2.0)
     with pytest.raises(NativeError, match="took longer than 2 s"):
         answer(3)
@@ -157,7 +187,9 @@ def gone(pid: int) -> bool:
 
 
 @needs_compiler
-def test_a_cache_that_others_can_write_is_not_used(own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_cache_that_others_can_write_is_not_used(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert answer(3) == 3
     log = compiler_that(monkeypatch, tmp_path, f'exec {REAL} "$@"')
     for folder in (own_cache, own_cache.parents[2]):
@@ -202,21 +234,39 @@ def test_torchs_own_threads() -> None:
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
     seen: list[int] = []
     body = kind(lambda _: seen.append(threading.get_native_id()))
-    run = ctypes.CFUNCTYPE(None, kind, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)(team.value or 0)
+    run = ctypes.CFUNCTYPE(None, kind, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)(
+        team.value or 0
+    )
     run(body, None, 3, 0)
     assert len(seen) == len(set(seen)) == 3
     torch.set_num_threads(torch.get_num_threads())
     maps = Path("/proc/self/maps")
     if maps.exists():
-        runtimes = {line.split()[-1] for line in maps.read_text().splitlines() if "libgomp" in line or "libomp" in line}
-        assert len([path for path in runtimes if Path(path).is_relative_to(Path(torch.__file__).parent)]) == 1
+        runtimes = {
+            line.split()[-1]
+            for line in maps.read_text().splitlines()
+            if "libgomp" in line or "libomp" in line
+        }
+        assert (
+            len(
+                [
+                    path
+                    for path in runtimes
+                    if Path(path).is_relative_to(Path(torch.__file__).parent)
+                ]
+            )
+            == 1
+        )
         (own,) = {path for path in runtimes if os.path.dirname(torch.__file__) in path}
         assert ctypes.cast(ctypes.CDLL(own).GOMP_parallel, ctypes.c_void_p).value == team.value
 
 
 @needs_compiler
 def test_what_is_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    log, kernel = compiler_that(monkeypatch, tmp_path, f'exec {REAL} "$@"'), Kernel(SMALL, {"ANSWER": 8})
+    log, kernel = (
+        compiler_that(monkeypatch, tmp_path, f'exec {REAL} "$@"'),
+        Kernel(SMALL, {"ANSWER": 8}),
+    )
     native.set_first_use("cached")
     assert kernel.at_hand() is None
     assert calls(log) == 0, "it was compiled"

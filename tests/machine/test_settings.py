@@ -28,7 +28,11 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def texts_of_the_package() -> list[tuple[Path, ast.AST]]:
-    return [(path, node) for path in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    return [
+        (path, node)
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+    ]
 
 
 def test_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,10 +43,14 @@ def test_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", SECONDS)
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e300", "1e-9", "soon", "", "9" * 5000])
-def test_what_is_not_a_legal_number_of_seconds(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_a_legal_number_of_seconds(
+    name: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(name, text)
     for check in (lambda: seconds_setting(name), check_settings):
-        with pytest.raises(SpecError, match=rf"{name}='{text}': it must be .* seconds\. Try: unset {name}") as error:
+        with pytest.raises(
+            SpecError, match=rf"{name}='{text}': it must be .* seconds\. Try: unset {name}"
+        ) as error:
             check()
         assert len(error.value.problems) == 1
 
@@ -69,18 +77,32 @@ def test_all_that_is_wrong_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(line.isprintable() for line in error.value.problems)
 
 
-def test_a_name_that_is_not_a_setting_is_told_with_the_nearest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_not_a_setting_is_told_with_the_nearest_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DYNABRO_LEASE_SECOND", "0")
     (line,) = check_settings()
-    assert line.startswith("'DYNABRO_LEASE_SECOND' in the environment is not a setting (did you mean 'DYNABRO_LEASE_SECONDS'?)")
+    assert line.startswith(
+        "'DYNABRO_LEASE_SECOND' in the environment is not a setting (did you mean "
+        "'DYNABRO_LEASE_SECONDS'?)"
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("after-comit=KILL", r"unknown failpoint 'after-comit' \(did you mean 'after-commit'\?\); legal: before-claim, "),
+        (
+            "after-comit=KILL",
+            (
+                r"unknown failpoint 'after-comit' \(did you mean 'after-commit'\?\); legal: "
+                r"before-claim, "
+            ),
+        ),
         ("after-commit=KIL", r"unknown signal 'KIL' \(did you mean 'KILL'\?\); legal: HUP, "),
-        *((text, "it must be NAME=SIGNAL") for text in ("", "after-commit", "after-commit:0=KILL", "after-commit:x=KILL")),
+        *(
+            (text, "it must be NAME=SIGNAL")
+            for text in ("", "after-commit", "after-commit:0=KILL", "after-commit:x=KILL")
+        ),
     ],
 )
 def test_a_failpoint_that_is_not_one(text: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +143,9 @@ def test_the_program_reads_no_variable_that_is_not_a_setting() -> None:
     assert named - {PREFIX} == set(SETTINGS)
 
 
-def test_heartbeats_do_not_begin_with_a_lease_that_is_not_legal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats_do_not_begin_with_a_lease_that_is_not_legal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = open_for_writing(str(tmp_path / "results.db"))
     monkeypatch.setenv("DYNABRO_LEASE_SECONDS", "0")
     with pytest.raises(SpecError, match="DYNABRO_LEASE_SECONDS"), heartbeats(engine, ["me"]):

@@ -1,4 +1,6 @@
-"""Methods as runs have them: made by their factories, then configured with values of other parts."""
+"""Methods as runs have them: made by their factories, then configured with values of other
+parts.
+"""
 
 from __future__ import annotations
 

@@ -16,15 +16,23 @@ from tests.simulation import reference
 
 M, F, ROUNDS = 9, 4, 40
 FIELDS: dict[str, Any] = {
-    "aggregator": "cwtm", "switching": "periodic:K=3", "workers": M, "byzantine": F, "budget": ROUNDS,
-    "learning_rate": 0.05, "lr_drop": "none", "weight_decay": 0.0,
-}  # fmt: skip
+    "aggregator": "cwtm",
+    "switching": "periodic:K=3",
+    "workers": M,
+    "byzantine": F,
+    "budget": ROUNDS,
+    "learning_rate": 0.05,
+    "lr_drop": "none",
+    "weight_decay": 0.0,
+}
 
 
 @pytest.mark.parametrize("entry", ["gradient", "message", "state"])
 @pytest.mark.parametrize("attack", ["sf", "ipm"])
 def test_whole_runs(attack: str, entry: str) -> None:
-    """4 of 9 workers answer, so that a sample may be Byzantine as a whole; the rule has all 9 messages and f = 4."""
+    """4 of 9 workers answer, so that a sample may be Byzantine as a whole; the rule has all 9
+    messages and f = 4.
+    """
     masks = reference.masks("periodic:K=3", M, F, ROUNDS)
     kept, received, errors = np.zeros((M, 2)), np.zeros((M, 2)), []
 
@@ -44,17 +52,27 @@ def test_whole_runs(attack: str, entry: str) -> None:
         return aggregate
 
     gaps, norms = reference.descend(direction, ROUNDS, 0.05)
-    outcome = reference.quadratic(method="demoa", attack=attack, attack_entry=entry, participation=0.4, **FIELDS)
+    outcome = reference.quadratic(
+        method="demoa", attack=attack, attack_entry=entry, participation=0.4, **FIELDS
+    )
     assert outcome.norms == pytest.approx(norms, rel=1e-9)
     assert [item.gap for item in outcome.evaluations] == pytest.approx(gaps, rel=1e-9)
-    judged = [(item.aggregation_error, error) for item, error in zip(outcome.rounds, errors, strict=True)]
-    assert [told for told, _ in judged if told is not None] == pytest.approx([e for told, e in judged if told is not None])
+    judged = [
+        (item.aggregation_error, error) for item, error in zip(outcome.rounds, errors, strict=True)
+    ]
+    assert [told for told, _ in judged if told is not None] == pytest.approx(
+        [e for told, e in judged if told is not None]
+    )
     assert sum(told is not None for told, _ in judged) > ROUNDS / 2
 
 
 def _all_byzantine(attack: str) -> Any:
     """IPM among Byzantine workers alone: their own vectors count as honest."""
-    return reference.sf if attack == "sf" else lambda own, byzantine: np.tile(-0.1 * own.mean(0), (len(own), 1))
+    return (
+        reference.sf
+        if attack == "sf"
+        else lambda own, byzantine: np.tile(-0.1 * own.mean(0), (len(own), 1))
+    )
 
 
 def test_if_all_answer_it_is_momentum() -> None:
@@ -64,15 +82,23 @@ def test_if_all_answer_it_is_momentum() -> None:
 
 
 def test_the_rule_is_made_for_all_workers_and_the_attack_for_those_that_answer() -> None:
-    run = resolve(RunSpec(task="quadratic", method="demoa", attack="alie", participation=0.4, **FIELDS))
+    run = resolve(
+        RunSpec(task="quadratic", method="demoa", attack="alie", participation=0.4, **FIELDS)
+    )
     assert [(stage.workers, stage.byzantine) for stage in run.parts.stages] == [(M, F)]
-    usual = resolve(RunSpec(task="quadratic", method="momentum", attack="alie", participation=0.4, **FIELDS))
+    usual = resolve(
+        RunSpec(task="quadratic", method="momentum", attack="alie", participation=0.4, **FIELDS)
+    )
     assert [(stage.workers, stage.byzantine) for stage in usual.parts.stages] == [(4, 1)]
 
 
 def test_rules_that_know_workers_by_number_may_be_behind_it() -> None:
     """Monna needs one worker's message in every round: the server has its last one."""
-    spec = RunSpec(task="quadratic", participation=0.4, **FIELDS | {"aggregator": "monna", "byzantine": 2, "attack": "sf"})
+    spec = RunSpec(
+        task="quadratic",
+        participation=0.4,
+        **FIELDS | {"aggregator": "monna", "byzantine": 2, "attack": "sf"},
+    )
     resolve(dataclasses.replace(spec, method="demoa"))
     with pytest.raises(SpecError, match="needs every worker in every round"):
         resolve(dataclasses.replace(spec, method="momentum"))
@@ -81,8 +107,16 @@ def test_rules_that_know_workers_by_number_may_be_behind_it() -> None:
 
 
 def test_an_attack_that_sees_the_defence_sees_all_messages() -> None:
-    """optimal-ipm asks for aggregates of what the answering workers would send: its search finds what harms the run more."""
+    """optimal-ipm asks for aggregates of what the answering workers would send: its search finds
+    what harms the run more.
+    """
     fields = FIELDS | {"method": "demoa", "participation": 0.6, "aggregator": "cwmed"}
-    weak, strong = (reference.quadratic(attack=attack, **fields) for attack in ("ipm:epsilon=0.0001", "optimal-ipm"))
-    mean = [np.mean([item.aggregation_error or 0.0 for item in outcome.rounds]) for outcome in (weak, strong)]
+    weak, strong = (
+        reference.quadratic(attack=attack, **fields)
+        for attack in ("ipm:epsilon=0.0001", "optimal-ipm")
+    )
+    mean = [
+        np.mean([item.aggregation_error or 0.0 for item in outcome.rounds])
+        for outcome in (weak, strong)
+    ]
     assert mean[1] > mean[0]

@@ -22,7 +22,11 @@ table = settings(deadline=None, derandomize=True, max_examples=200)
 
 
 def method(
-    text: str, workers: int = 17, budget: int = 701, kappa: float | None = 3.0, noise: float | None = None
+    text: str,
+    workers: int = 17,
+    budget: int = 701,
+    kappa: float | None = 3.0,
+    noise: float | None = None,
 ) -> MeansMethod:
     built = made(text, MethodSetting(workers, budget), Known(kappa, noise=noise))
     assert isinstance(built, MeansMethod)
@@ -38,7 +42,8 @@ def test_expected_cost() -> None:
 
 @pytest.mark.parametrize("jmax", range(13))
 def test_expected_cost_is_the_sum_over_levels(jmax: int) -> None:
-    # J ~ Geom(1/2): a level j <= jmax has probability 2^-j and costs 2^j; all others together 2^-jmax, and cost 1
+    # J ~ Geom(1/2): a level j <= jmax has probability 2^-j and costs 2^j; all others together
+    # 2^-jmax, and cost 1
     assert expected_cost(jmax) == sum(2.0**-j * 2**j for j in range(1, jmax + 1)) + 2.0**-jmax
 
 
@@ -50,7 +55,8 @@ def test_planned_with_a_level_given() -> None:
 
 
 def test_planned_with_the_level_of_the_theory() -> None:
-    # J = floor(log2 T) and T = budget/(J + 2^-J) hold for each other: 9 and 555, as 2^9 = 512 <= 555 < 1024
+    # J = floor(log2 T) and T = budget/(J + 2^-J) hold for each other: 9 and 555, as 2^9 = 512 <=
+    # 555 < 1024
     assert planned(5000, None) == (555, 9)
     assert planned(897, None) == (128, 7)
     assert planned(896, None) == (149, 6)
@@ -62,16 +68,20 @@ def test_planned_with_the_level_of_the_theory() -> None:
 @table
 @given(budget=st.integers(1, 10**7))
 def test_the_level_of_the_theory_is_the_largest_that_its_rounds_allow(budget: int) -> None:
-    """jmax is the largest J with 2^J <= T(J), T(J) = budget/(J + 2^-J): the jmax of equation 2, "2^J <= T".
+    """jmax is the largest J with 2^J <= T(J), T(J) = budget/(J + 2^-J): the jmax of equation 2,
+    "2^J <= T".
 
-    If floor(log2 T(J)) = J has a solution, jmax is this J. For budgets between two levels it has no solution: the larger
-    level leaves too few rounds for itself, and the smaller one leaves enough for the larger.
+    If floor(log2 T(J)) = J has a solution, jmax is this J. For budgets between two levels it has no
+    solution: the larger level leaves too few rounds for itself, and the smaller one leaves enough
+    for the larger.
     """
     rounds, level = planned(budget, None)
     assert 2**level <= budget / expected_cost(level)
     assert 2 ** (level + 1) > budget / expected_cost(level + 1)
     assert rounds == max(1, round(budget / expected_cost(level)))
-    solutions = [j for j in range(40) if math.floor(math.log2(max(1.0, budget / expected_cost(j)))) == j]
+    solutions = [
+        j for j in range(40) if math.floor(math.log2(max(1.0, budget / expected_cost(j)))) == j
+    ]
     assert solutions in ([], [level])
 
 
@@ -90,7 +100,9 @@ def test_the_plan_is_nested_prefixes_up_to_jmax() -> None:
     assert len(plans - short) > 1
 
 
-def direct(built: MeansMethod, a0: float, lower: float, upper: float, level: int) -> tuple[float, bool | None]:
+def direct(
+    built: MeansMethod, a0: float, lower: float, upper: float, level: int
+) -> tuple[float, bool | None]:
     """g_t and the verdict, in one dimension, where the aggregates are the given numbers."""
     plan = Plan(level, (1, 2 ** (level - 1), 2**level))
     aggregates = [torch.tensor([value], dtype=torch.float64) for value in (a0, lower, upper)]
@@ -105,7 +117,9 @@ def test_the_mlmc_gradient() -> None:
 
 
 def test_a_level_above_jmax_is_its_first_mini_batch() -> None:
-    result, accepted = method("dynabro:filter=option1,noise_bound=1").direct([torch.tensor([3.0])], Plan(8, (1,)))
+    result, accepted = method("dynabro:filter=option1,noise_bound=1").direct(
+        [torch.tensor([3.0])], Plan(8, (1,))
+    )
     assert result.tolist() == [3.0]
     assert accepted is None
 
@@ -124,7 +138,9 @@ C = 10.21535534  # at m = 17 and T = 100, see above
     ],
     ids=["option1", "option1 without Byzantine workers", "option2"],
 )
-def test_the_filter_accepts_up_to_its_bound(text: str, kappa: float | None, coefficient: float, level: int) -> None:
+def test_the_filter_accepts_up_to_its_bound(
+    text: str, kappa: float | None, coefficient: float, level: int
+) -> None:
     """|a_J - a_{J-1}| <= (1 + sqrt 2) c_E C V/sqrt(2^J), else g_t = a_0."""
     built = method(text, budget=BUDGET, kappa=kappa)
     limit = (1 + math.sqrt(2)) * coefficient * C * 0.5 / math.sqrt(2**level)
@@ -140,7 +156,8 @@ def test_the_norm_is_taken_over_all_coordinates() -> None:
     built = method("dynabro:filter=option1,noise_bound=0.5", budget=BUDGET, kappa=2.0)
     limit = (1 + math.sqrt(2)) * math.sqrt(4 + 1 / 17) * C * 0.5 / math.sqrt(2)
     zero, plan = torch.zeros(4, dtype=torch.float64), Plan(1, (1, 1, 2))
-    for size, expected in ((0.49, True), (0.51, False)):  # four equal coordinates: a norm of twice each
+    # four equal coordinates: a norm of twice each
+    for size, expected in ((0.49, True), (0.51, False)):
         _, accepted = built.direct([zero, zero, zero + size * limit], plan)
         assert accepted is not None
         assert bool(accepted) is expected
@@ -154,8 +171,12 @@ def test_a_difference_that_is_not_a_number_is_rejected() -> None:
 
 def test_the_threshold_of_mfm() -> None:
     """T^0 = 2 C V; the aggregator divides it by sqrt(2^j)."""
-    assert method("dynabro:filter=option2,noise_bound=0.5", budget=BUDGET).threshold == pytest.approx(2 * C * 0.5, rel=1e-9)
-    assert method("dynabro:filter=option2", budget=BUDGET, noise=3.0).threshold == pytest.approx(2 * C * 3, rel=1e-9)
+    assert method(
+        "dynabro:filter=option2,noise_bound=0.5", budget=BUDGET
+    ).threshold == pytest.approx(2 * C * 0.5, rel=1e-9)
+    assert method("dynabro:filter=option2", budget=BUDGET, noise=3.0).threshold == pytest.approx(
+        2 * C * 3, rel=1e-9
+    )
     assert method("dynabro:filter=option1,noise_bound=0.5").threshold is None
     assert method("dynabro").threshold is None
 
@@ -178,7 +199,10 @@ def test_option1_needs_a_kappa() -> None:
     method("dynabro", kappa=None)
 
 
-@pytest.mark.parametrize("text", ["dynabro:jmax=21", "dynabro:jmax=-1", "dynabro:noise_bound=0", "dynabro:filter=option3"])
+@pytest.mark.parametrize(
+    "text",
+    ["dynabro:jmax=21", "dynabro:jmax=-1", "dynabro:noise_bound=0", "dynabro:filter=option3"],
+)
 def test_illegal_parameters(text: str) -> None:
     with pytest.raises(SpecError, match="is not legal"):
         method(text)
@@ -187,16 +211,22 @@ def test_illegal_parameters(text: str) -> None:
 # --- the adaptive filter and clipping, which are not the paper's
 
 
-def by(text: str, rho: float, a0: float, difference: float, level: int) -> tuple[float, bool | None]:
+def by(
+    text: str, rho: float, a0: float, difference: float, level: int
+) -> tuple[float, bool | None]:
     """g_t and the verdict with the round's spread given, in one dimension."""
     plan = Plan(level, (1, 2 ** (level - 1), 2**level))
     aggregates = [torch.tensor([value], dtype=torch.float64) for value in (a0, 0.0, difference)]
-    result, accepted = method(text).direction(aggregates, plan, torch.tensor(rho, dtype=torch.float64))
+    result, accepted = method(text).direction(
+        aggregates, plan, torch.tensor(rho, dtype=torch.float64)
+    )
     return float(result), None if accepted is None else bool(accepted)
 
 
 @pytest.mark.parametrize("level", [1, 4, 7])
-@pytest.mark.parametrize(("text", "tau"), [("dynabro:filter=adaptive", 2.0), ("dynabro:filter=adaptive,tau=0.5", 0.5)])
+@pytest.mark.parametrize(
+    ("text", "tau"), [("dynabro:filter=adaptive", 2.0), ("dynabro:filter=adaptive,tau=0.5", 0.5)]
+)
 def test_the_adaptive_filter_accepts_up_to_its_limit(text: str, tau: float, level: int) -> None:
     """|a_J - a_{J-1}| <= tau rho/2^(J/2), else g_t = a_0."""
     limit = tau * 3.0 / 2 ** (level / 2)
@@ -214,7 +244,9 @@ def test_a_spread_that_is_not_a_number_rejects() -> None:
 
 
 def test_a_clipped_correction_has_at_most_the_length_of_c_spreads() -> None:
-    """2^3 x 0.5 = 4 is within 2 x 3, and 2^3 x 2 = 16 is shortened to it, whichever way it points."""
+    """2^3 x 0.5 = 4 is within 2 x 3, and 2^3 x 2 = 16 is shortened to it, whichever way it
+    points.
+    """
     assert by("dynabro:clip=2", 3.0, 1.0, 0.5, 3) == (5.0, None)
     assert by("dynabro:clip=2", 3.0, 1.0, 2.0, 3) == (7.0, None)
     assert by("dynabro:clip=2", 3.0, 1.0, -2.0, 3) == (-5.0, None)
@@ -223,7 +255,9 @@ def test_a_clipped_correction_has_at_most_the_length_of_c_spreads() -> None:
 
 
 def test_the_spread_is_the_distance_of_a_nearest_majority() -> None:
-    """Distances from 1 are 0, 1, 2, 9 and 99: the third, of floor(5/2) + 1. One that is not finite is the farthest."""
+    """Distances from 1 are 0, 1, 2, 9 and 99: the third, of floor(5/2) + 1. One that is not finite
+    is the farthest.
+    """
     measure = method("dynabro:filter=adaptive").spread
     assert measure is not None
     messages, centre = torch.tensor([[1.0], [2.0], [-1.0], [10.0], [100.0]]), torch.tensor([1.0])
@@ -235,7 +269,11 @@ def test_the_spread_is_the_distance_of_a_nearest_majority() -> None:
 
 
 def test_the_paper_s_methods_measure_no_spread() -> None:
-    for text in ("dynabro", "dynabro:filter=option1,noise_bound=1", "dynabro:filter=option2,noise_bound=1"):
+    for text in (
+        "dynabro",
+        "dynabro:filter=option1,noise_bound=1",
+        "dynabro:filter=option2,noise_bound=1",
+    ):
         assert method(text).spread is None
     assert method("dynabro:filter=adaptive").noise_bound is None
     assert not method("dynabro:filter=adaptive").wants_noise
@@ -243,18 +281,34 @@ def test_the_paper_s_methods_measure_no_spread() -> None:
 
 def test_new_parameters_leave_old_keys_as_they_were() -> None:
     component = REGISTRIES["methods"].parse("dynabro")
-    assert component.mapping == {"name": "dynabro", "jmax": 7, "filter": "none", "noise_bound": None}
+    assert component.mapping == {
+        "name": "dynabro",
+        "jmax": 7,
+        "filter": "none",
+        "noise_bound": None,
+    }
     assert component.text == "dynabro"
 
 
 def test_the_loop_measures_the_spread() -> None:
-    """A tiny tau rejects every correction, and a huge one changes nothing; in dynamic rounds, too."""
+    """A tiny tau rejects every correction, and a huge one changes nothing; in dynamic rounds,
+    too.
+    """
 
     def gaps(text: str) -> tuple[list[float | None], set[bool | None]]:
         spec = RunSpec(
-            task="quadratic", method=text, attack="shift:lambda=1", aggregator="cwmed", workers=5, byzantine=1,
-            switching="periodic:K=3", clock="computation", budget=60, eval_every=10, learning_rate=0.01,
-        )  # fmt: skip
+            task="quadratic",
+            method=text,
+            attack="shift:lambda=1",
+            aggregator="cwmed",
+            workers=5,
+            byzantine=1,
+            switching="periodic:K=3",
+            clock="computation",
+            budget=60,
+            eval_every=10,
+            learning_rate=0.01,
+        )
         events = list(simulate(spec))
         rounds = [one for event in events if isinstance(event, RoundsDone) for one in event.rounds]
         found = [event.gap for event in events if isinstance(event, Evaluated)]

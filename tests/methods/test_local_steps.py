@@ -12,7 +12,16 @@ from torch import Tensor
 
 from dynabro_cli.methods._api import GatheringMethod, Known, Method, MethodSetting, Plan
 from tests.methods.made import made
-from tests.simulation.reference import ATTACKS, A, Vectors, descend, masks, noise, quadratic, trimmed
+from tests.simulation.reference import (
+    ATTACKS,
+    A,
+    Vectors,
+    descend,
+    masks,
+    noise,
+    quadratic,
+    trimmed,
+)
 
 M, F, H, RATE = 5, 2, 3, 0.05
 
@@ -22,7 +31,9 @@ def method(text: str, rate: float = 0.5) -> Method:
 
 
 class Parabola:
-    """f(x) = x^2/2 in one dimension, without noise; worker 1 is attacked: its gradients count twice."""
+    """f(x) = x^2/2 in one dimension, without noise; worker 1 is attacked: its gradients count
+    twice.
+    """
 
     def __init__(self) -> None:
         self.x = torch.tensor([4.0])
@@ -42,7 +53,8 @@ class Parabola:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        # rate 1/4, worker 0: 4 -> 3 -> 2.25, moved 1.75; worker 1: 4 -> 2 -> 1, moved 3. Over rate H = 1/2: 3.5 and 6
+        # rate 1/4, worker 0: 4 -> 3 -> 2.25, moved 1.75; worker 1: 4 -> 2 -> 1, moved 3. Over rate
+        # H = 1/2: 3.5 and 6
         ("local-steps:H=2,rate=0.25", [3.5, 6.0]),
         ("local-steps:H=2,rate=0.25,sends=difference", [1.75, 3.0]),
         # the server's rate, 1/2: 4 -> 2 -> 1, moved 3; 4 -> 0 -> 0, moved 4
@@ -65,15 +77,25 @@ def test_a_round_costs_its_steps() -> None:
     assert method("local-steps:H=7").plan(np.random.default_rng(0)) == Plan(None, (7,))
 
 
-FIELDS: dict[str, Any] = {"workers": M, "byzantine": F, "learning_rate": RATE, "budget": 60, "switching": "periodic:K=4"}
+FIELDS: dict[str, Any] = {
+    "workers": M,
+    "byzantine": F,
+    "learning_rate": RATE,
+    "budget": 60,
+    "switching": "periodic:K=4",
+}
 
 
-def sent(round_: int, x: Vectors, who: list[Vectors], attack: Any, entry: str, difference: bool) -> Vectors:
+def sent(
+    round_: int, x: Vectors, who: list[Vectors], attack: Any, entry: str, difference: bool
+) -> Vectors:
     """The messages of the workers, [m, 2]; ``who`` has the Byzantine workers at each step."""
     points = np.tile(x, (M, 1))
     for step in range(H):
         gradients = points @ A + noise(M, round_, step)
-        points = points - RATE / 2 * (attack(gradients, who[step]) if entry == "gradient" else gradients)
+        points = points - RATE / 2 * (
+            attack(gradients, who[step]) if entry == "gradient" else gradients
+        )
     messages = (x - points) / (1 if difference else RATE / 2 * H)
     return messages if entry == "gradient" else attack(messages, who[-1])
 
@@ -112,8 +134,14 @@ def test_one_step_is_sgd() -> None:
 
 
 def test_fedavg() -> None:
-    """Without attack, the mean of the workers' models: x - 1 (x - mean x_i), and the same by the server's rate H times."""
+    """Without attack, the mean of the workers' models: x - 1 (x - mean x_i), and the same by the
+    server's rate H times.
+    """
     fields = FIELDS | {"attack": "none", "aggregator": "mean"}
-    averaged = quadratic(method=f"local-steps:H={H},rate={RATE},sends=difference", **fields | {"learning_rate": 1.0})
-    stepped = quadratic(method=f"local-steps:H={H},rate={RATE}", **fields | {"learning_rate": RATE * H})
+    averaged = quadratic(
+        method=f"local-steps:H={H},rate={RATE},sends=difference", **fields | {"learning_rate": 1.0}
+    )
+    stepped = quadratic(
+        method=f"local-steps:H={H},rate={RATE}", **fields | {"learning_rate": RATE * H}
+    )
     assert_allclose(averaged.gaps, stepped.gaps, rtol=1e-9)

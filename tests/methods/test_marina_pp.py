@@ -22,7 +22,9 @@ M, F, RATE = 5, 2, 0.05
 
 
 def method(text: str, workers: int = 10, batches: int | None = None) -> GatheringMethod:
-    built: GatheringMethod = REGISTRIES["methods"].parse(text).build(MethodSetting(workers, 100, batches=batches))
+    built: GatheringMethod = (
+        REGISTRIES["methods"].parse(text).build(MethodSetting(workers, 100, batches=batches))
+    )
     return built
 
 
@@ -44,19 +46,25 @@ def test_plans() -> None:
 
 
 def test_defaults() -> None:
-    # 20 mini-batches take all samples: p = 1/20; without samples 10 are fresh, and p = 1/10. A fifth of 10 and of 11 workers
+    # 20 mini-batches take all samples: p = 1/20; without samples 10 are fresh, and p = 1/10. A
+    # fifth of 10 and of 11 workers
     assert method("marina-pp", batches=20).first == Plan(None, (20,))
     assert method("marina-pp").first == Plan(None, (10,))
     for batches, p in ((20, 0.05), (None, 0.1)):
         drawn = plans(method("marina-pp", batches=batches))
-        assert sum(plan.cohort is None for plan in drawn) / len(drawn) == pytest.approx(p, abs=0.015)
+        assert sum(plan.cohort is None for plan in drawn) / len(drawn) == pytest.approx(
+            p, abs=0.015
+        )
     assert (method("marina-pp", 10).cohort, method("marina-pp", 11).cohort) == (2, 3)
     digits = resolve(RunSpec(method="marina-pp"))
-    assert digits.method.build(digits.method_setting).first == Plan(None, (90,))  # 1,437 samples, 16 at a time
+    # 1,437 samples, 16 at a time
+    assert digits.method.build(digits.method_setting).first == Plan(None, (90,))
 
 
 def test_by_hand() -> None:
-    """d = 2, alpha = 1: a full round at (0, 0), then a difference at (3, 4), which is clipped at 5."""
+    """d = 2, alpha = 1: a full round at (0, 0), then a difference at (3, 4), which is clipped at
+    5.
+    """
 
     class Workers:
         x = torch.zeros(2)
@@ -76,7 +84,8 @@ def test_by_hand() -> None:
     assert made.settle is not None
     full = made.gather(workers, Plan(None, (3,)), {})
     assert full.vectors.tolist() == [[3.0, 0.0], [9.0, 0.0]]
-    assert made.receive(full.vectors, full.state).tolist() == full.vectors.tolist()  # nothing is clipped
+    # nothing is clipped
+    assert made.receive(full.vectors, full.state).tolist() == full.vectors.tolist()
     direction, state = made.settle(torch.tensor([6.0, 0.0]), full.state)
     assert direction.tolist() == [6.0, 0.0]
     workers.x = torch.tensor([3.0, 4.0])
@@ -86,7 +95,10 @@ def test_by_hand() -> None:
     assert clipped.tolist() == [[3.0, 4.0], [1.0, 1.0]]
     direction, state = made.settle(torch.tensor([2.0, 2.5]), some.state)
     assert direction.tolist() == [8.0, 2.5]
-    assert {name: value.tolist() for name, value in state.items()} == {"x": [3.0, 4.0], "g": [8.0, 2.5]}
+    assert {name: value.tolist() for name, value in state.items()} == {
+        "x": [3.0, 4.0],
+        "g": [8.0, 2.5],
+    }
 
 
 def test_what_is_not_finite_stays_so() -> None:
@@ -102,12 +114,20 @@ def test_what_is_not_finite_stays_so() -> None:
 def test_more_workers_than_there_are() -> None:
     with pytest.raises(SpecError) as caught:
         resolve(RunSpec(task="quadratic", workers=4, byzantine=1, method="marina-pp:C=5"))
-    assert caught.value.problems == ["method 'marina-pp': C=5 is more than the 4 workers. Try: C=4, or less"]
+    assert caught.value.problems == [
+        "method 'marina-pp': C=5 is more than the 4 workers. Try: C=4, or less"
+    ]
 
 
 def test_an_aggregator_that_is_not_defined_for_so_few_workers() -> None:
-    with pytest.raises(SpecError, match=r"with C=2 workers a round: 'cwtm': f=3 is not legal with 2 workers"):
-        resolve(RunSpec(task="quadratic", workers=9, byzantine=4, aggregator="cwtm:f=3", method="marina-pp"))
+    with pytest.raises(
+        SpecError, match=r"with C=2 workers a round: 'cwtm': f=3 is not legal with 2 workers"
+    ):
+        resolve(
+            RunSpec(
+                task="quadratic", workers=9, byzantine=4, aggregator="cwtm:f=3", method="marina-pp"
+            )
+        )
 
 
 def drawn(round_: int, batches: int, p: float, chosen: int) -> Plan:
@@ -118,7 +138,13 @@ def drawn(round_: int, batches: int, p: float, chosen: int) -> Plan:
     return Plan(None, (2,), tuple(sorted(generator.choice(M, chosen, replace=False).tolist())))
 
 
-FIELDS: dict[str, Any] = {"workers": M, "byzantine": F, "learning_rate": RATE, "switching": "periodic:K=4", "budget": 150}
+FIELDS: dict[str, Any] = {
+    "workers": M,
+    "byzantine": F,
+    "learning_rate": RATE,
+    "switching": "periodic:K=4",
+    "budget": 150,
+}
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -145,7 +171,8 @@ def test_whole_runs(attack: str, entry: str, chosen: int, f: int, alpha: float) 
             aggregate = trimmed(messages, F)
             g = aggregate
         else:
-            differences = (x - before) @ A + np.zeros((M, 2))  # the noise of one mini-batch is the same at both points
+            # the noise of one mini-batch is the same at both points
+            differences = (x - before) @ A + np.zeros((M, 2))
             messages = ATTACKS[attack](differences, who[round_])
             limit = alpha * np.linalg.norm(x - before)
             lengths = np.linalg.norm(messages, axis=1, keepdims=True)
@@ -153,23 +180,45 @@ def test_whole_runs(attack: str, entry: str, chosen: int, f: int, alpha: float) 
             honest = ~who[round_][list(plan.cohort)]
             aggregate = trimmed(messages, f)
             g = g + aggregate
-        errors.append(np.linalg.norm(aggregate - messages[honest].mean(0)) if honest.any() else math.nan)
+        errors.append(
+            np.linalg.norm(aggregate - messages[honest].mean(0)) if honest.any() else math.nan
+        )
         before, x = x, x - RATE * g
         spent, round_ = spent + plan.prefixes[-1], round_ + 1
         gaps.append(gap(x))
         norms.append(float(np.linalg.norm(g)))
     assert_allclose(outcome.gaps, gaps, rtol=1e-7)
     assert_allclose(outcome.norms, norms, rtol=1e-7)
-    assert [item.cost for item in outcome.rounds] == [drawn(t, batches, p, chosen).prefixes[-1] for t in range(round_)]
+    assert [item.cost for item in outcome.rounds] == [
+        drawn(t, batches, p, chosen).prefixes[-1] for t in range(round_)
+    ]
     assert {item.cost for item in outcome.rounds} == {2, batches}
-    told = [math.nan if item.aggregation_error is None else item.aggregation_error for item in outcome.rounds]
+    told = [
+        math.nan if item.aggregation_error is None else item.aggregation_error
+        for item in outcome.rounds
+    ]
     assert_allclose(told, errors, rtol=1e-5, atol=1e-9)
-    assert (chosen == 1) == any(math.isnan(error) for error in errors)  # nobody honest among those who take part
+    # nobody honest among those who take part
+    assert (chosen == 1) == any(math.isnan(error) for error in errors)
 
 
 @pytest.mark.thorough
 def test_clipping_bounds_what_a_byzantine_majority_does() -> None:
-    """One worker a round, Byzantine in 4 of 9 of them, which sends a vector that is 20 long: a fifth of the rounds is full."""
-    fields = FIELDS | {"workers": 9, "byzantine": 4, "attack": "shift:lambda=20", "aggregator": "cwmed", "budget": 600}
-    clipped, free = (quadratic(method=f"marina-pp:C=1,batches=5,alpha={alpha}", **fields).gaps for alpha in (3.0, 1e9))
-    assert max(value or math.inf for value in clipped[100:]) < max(value or 0 for value in free[100:]) / 10
+    """One worker a round, Byzantine in 4 of 9 of them, which sends a vector that is 20 long: a
+    fifth of the rounds is full.
+    """
+    fields = FIELDS | {
+        "workers": 9,
+        "byzantine": 4,
+        "attack": "shift:lambda=20",
+        "aggregator": "cwmed",
+        "budget": 600,
+    }
+    clipped, free = (
+        quadratic(method=f"marina-pp:C=1,batches=5,alpha={alpha}", **fields).gaps
+        for alpha in (3.0, 1e9)
+    )
+    assert (
+        max(value or math.inf for value in clipped[100:])
+        < max(value or 0 for value in free[100:]) / 10
+    )

@@ -24,11 +24,17 @@ def column(*values: float) -> Tensor:
 
 @pytest.mark.parametrize(("form", "factor"), [("ema", 1.0), ("heavy-ball", 4.0)])
 def test_golden(form: str, factor: float) -> None:
-    """beta = 3/4, m_0 = 0: gradients 8, 16, 0 of the first worker give 2, 5.5, 4.125; without (1 - beta) four times that."""
+    """beta = 3/4, m_0 = 0: gradients 8, 16, 0 of the first worker give 2, 5.5, 4.125; without (1 -
+    beta) four times that.
+    """
     made = method(f"momentum:beta=0.75,form={form}")
     assert made.beta == 0.75
     state: dict[str, Tensor] = {}
-    for own, expected in ((column(8, -4), (2, -1)), (column(16, 0), (5.5, -0.75)), (column(0, 4), (4.125, 0.4375))):
+    for own, expected in (
+        (column(8, -4), (2, -1)),
+        (column(16, 0), (5.5, -0.75)),
+        (column(0, 4), (4.125, 0.4375)),
+    ):
         before = own.clone()
         message, state = made.send(own, state)
         assert message.flatten().tolist() == [factor * value for value in expected]
@@ -40,11 +46,17 @@ def test_golden_that_starts_at_the_first_gradient() -> None:
     """beta = 3/4, m_1 = g_1 = 8: then 6 + 16/4, and 3/4 of that."""
     made, zero = method("momentum:beta=0.75,start=gradient"), method("momentum:beta=0.75")
     state: dict[str, Tensor] = {}
-    for own, expected in ((column(8, -4), (8, -4)), (column(16, 0), (10, -3)), (column(0, 4), (7.5, -1.25))):
+    for own, expected in (
+        (column(8, -4), (8, -4)),
+        (column(16, 0), (10, -3)),
+        (column(0, 4), (7.5, -1.25)),
+    ):
         message, state = made.send(own, state)
         assert message.flatten().tolist() == list(expected)
     assert zero.by_row
-    assert not made.by_row, "the row of a worker that has not answered yet is 0, not its first gradient"
+    assert not made.by_row, (
+        "the row of a worker that has not answered yet is 0, not its first gradient"
+    )
     assert method("momentum:form=heavy-ball,start=gradient").by_row
 
 
@@ -62,9 +74,14 @@ def test_the_direction_is_the_aggregate_of_the_messages() -> None:
     assert accepted is None
 
 
-@pytest.mark.parametrize(("mode", "remembered"), [("poisoned", (3.0, 4.0)), ("frozen", (2.0, 4.0)), ("reset", (0.0, 4.0))])
+@pytest.mark.parametrize(
+    ("mode", "remembered"),
+    [("poisoned", (3.0, 4.0)), ("frozen", (2.0, 4.0)), ("reset", (0.0, 4.0))],
+)
 def test_what_a_byzantine_worker_remembers(mode: str, remembered: tuple[float, float]) -> None:
-    """beta = 1/2: after gradients 4 and 4 both have m = 2; then they are 4 and 6, and the first worker is Byzantine."""
+    """beta = 1/2: after gradients 4 and 4 both have m = 2; then they are 4 and 6, and the first
+    worker is Byzantine.
+    """
     made = method(f"momentum:beta=0.5,byzantine={mode}")
     byzantine = torch.tensor([True, False])
     state: dict[str, Tensor] = {}
@@ -91,18 +108,29 @@ def test_a_worker_that_is_byzantine_from_the_start_remembers_nothing(mode: str) 
 
 @pytest.mark.parametrize("mode", ["frozen", "reset"])
 def test_workers_recover_from_an_attack_that_their_memory_would_keep(mode: str) -> None:
-    """Every worker is Byzantine at some time, and then sends an Inf, which a poisoned momentum never loses."""
-    fields = {"model": "logistic", "aggregator": "cwmed", "attack": "inf", "switching": "round-robin:K=2"}
+    """Every worker is Byzantine at some time, and then sends an Inf, which a poisoned momentum
+    never loses.
+    """
+    fields = {
+        "model": "logistic",
+        "aggregator": "cwmed",
+        "attack": "inf",
+        "switching": "round-robin:K=2",
+    }
     sizes = {"workers": 5, "byzantine": 2, "budget": 40, "eval_every": 20}
     ends = {
-        text: list(simulate(RunSpec.from_mapping({"method": f"momentum:beta=0.5{text}"} | fields | sizes)))[-1]
+        text: list(
+            simulate(RunSpec.from_mapping({"method": f"momentum:beta=0.5{text}"} | fields | sizes))
+        )[-1]
         for text in ("", f",byzantine={mode}")
     }
     assert isinstance(ends[""], Diverged)
     assert isinstance(ends[f",byzantine={mode}"], Finished)
 
 
-@pytest.mark.parametrize("text", ["momentum:beta=1", "momentum:beta=-0.1", "momentum:form=nesterov"])
+@pytest.mark.parametrize(
+    "text", ["momentum:beta=1", "momentum:beta=-0.1", "momentum:form=nesterov"]
+)
 def test_illegal_parameters(text: str) -> None:
     with pytest.raises(SpecError, match="is not legal"):
         method(text)

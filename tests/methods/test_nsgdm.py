@@ -12,13 +12,17 @@ from tests.simulation.reference import quadratic
 
 
 def test_golden() -> None:
-    """beta = 1/2: gradients (6, 8) twice give momenta (3, 4) and (4.5, 6); both have the direction (0.6, 0.8)."""
+    """beta = 1/2: gradients (6, 8) twice give momenta (3, 4) and (4.5, 6); both have the direction
+    (0.6, 0.8).
+    """
     made = nsgdm(Parameters(beta=0.5), MethodSetting(2, 100))
     assert isinstance(made, MeansMethod)
     assert made.settle is not None
     state: dict[str, Tensor] = {}
     for expected in ([3.0, 4.0], [4.5, 6.0]):
-        messages, state = made.send(torch.tensor([[6.0, 8.0], [6.0, 8.0]], dtype=torch.float64), state)
+        messages, state = made.send(
+            torch.tensor([[6.0, 8.0], [6.0, 8.0]], dtype=torch.float64), state
+        )
         assert messages.tolist() == [expected, expected]
         direction, state = made.settle(messages.mean(0), state)
         torch.testing.assert_close(direction, torch.tensor([0.6, 0.8], dtype=torch.float64))

@@ -22,7 +22,9 @@ def test_shapes_of_the_stages(text: str) -> None:
     """Nothing is halved before the second stage: 32, 32, 16, 8 and 4 pixels."""
     model, seen = REGISTRY.parse(text).build(CIFAR), []
     for module in model:
-        module.register_forward_hook(lambda _module, _inputs, output: seen.append(tuple(output.shape[1:])))
+        module.register_forward_hook(
+            lambda _module, _inputs, output: seen.append(tuple(output.shape[1:]))
+        )
     model(torch.randn(2, 3, 32, 32))
     stages = [(64, 32, 32)] * 2 + [(128, 16, 16)] * 2 + [(256, 8, 8)] * 2 + [(512, 4, 4)] * 2
     assert seen == [(64, 32, 32)] * 3 + stages + [(512,), (10,)]
@@ -31,7 +33,9 @@ def test_shapes_of_the_stages(text: str) -> None:
 def test_eighteen_layers() -> None:
     model = REGISTRY.parse("resnet18").build(CIFAR)
     weighted = [
-        name for name, module in model.named_modules() if isinstance(module, nn.Conv2d | nn.Linear) and "shortcut" not in name
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Conv2d | nn.Linear) and "shortcut" not in name
     ]
     assert len(weighted) == 18
     assert not any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
@@ -46,7 +50,10 @@ def test_a_block_is_the_equation(inputs: int, stride: int) -> None:
     x = torch.randn(3, inputs, 6, 6, dtype=torch.float64)
 
     def norm(values: torch.Tensor) -> torch.Tensor:
-        mean, variance = values.mean((0, 2, 3), keepdim=True), values.var((0, 2, 3), correction=0, keepdim=True)
+        mean, variance = (
+            values.mean((0, 2, 3), keepdim=True),
+            values.var((0, 2, 3), correction=0, keepdim=True),
+        )
         return (values - mean) / (variance + 1e-5).sqrt()
 
     first, second = (layer.weight for layer in block.residual if isinstance(layer, nn.Conv2d))
@@ -65,4 +72,7 @@ def test_gradients_of_the_shared_pass_are_those_of_a_plain_loop(text: str) -> No
 
 def test_group_norm_has_no_statistics() -> None:
     assert WorkerGradients(REGISTRY.parse("resnet18").build(CIFAR), 1).buffers.numel() == 0
-    assert WorkerGradients(REGISTRY.parse("resnet18:norm=batch").build(CIFAR), 1).buffers.numel() == 9_600
+    assert (
+        WorkerGradients(REGISTRY.parse("resnet18:norm=batch").build(CIFAR), 1).buffers.numel()
+        == 9_600
+    )

@@ -8,9 +8,13 @@ import numpy as np
 
 
 class Scripted:
-    """Stand-in for ``Streams`` and its generator: proportions and counts in the given order; permutations change nothing."""
+    """Stand-in for ``Streams`` and its generator: proportions and counts in the given order;
+    permutations change nothing.
+    """
 
-    def __init__(self, proportions: list[Any] | None = None, counts: list[list[int]] | None = None) -> None:
+    def __init__(
+        self, proportions: list[Any] | None = None, counts: list[list[int]] | None = None
+    ) -> None:
         self.proportions, self.counts = proportions or [], counts or []
         self.asked: list[tuple[Any, ...]] = []
 

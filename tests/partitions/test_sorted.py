@@ -9,7 +9,8 @@ LABELS = [2, 0, 1, 0, 2, 1, 0]
 
 
 def test_golden() -> None:
-    # label 0 at places 1, 3, 6, label 1 at 2, 5, label 2 at 0, 4; seven samples among three workers are 3, 2 and 2
+    # label 0 at places 1, 3, 6, label 1 at 2, 5, label 2 at 0, 4; seven samples among three workers
+    # are 3, 2 and 2
     assert split("sorted", LABELS, 3, Scripted()) == [[1, 3, 6], [2, 5], [0, 4]]
     assert split("sorted", LABELS, 2, Scripted()) == [[1, 3, 6, 2], [5, 0, 4]]
 

@@ -10,16 +10,22 @@ from dynabro_cli.api import make_aggregator
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES
 
-MESSAGES = torch.tensor([[3.0, 4.0], [0.0, -1.0], [6.0, 8.0], [5.0, -12.0], [2.0, 0.0]])  # lengths 5, 1, 10, 13, 2
+# lengths 5, 1, 10, 13, 2
+MESSAGES = torch.tensor([[3.0, 4.0], [0.0, -1.0], [6.0, 8.0], [5.0, -12.0], [2.0, 0.0]])
 
 
 def test_golden() -> None:
-    # f = 1: k = floor(2 (1/5) 4) = 1, so that 13 is cut to the next, 10. f = 2: k = floor(2 (2/5) 3) = 2, 13 and 10 to 5
+    # f = 1: k = floor(2 (1/5) 4) = 1, so that 13 is cut to the next, 10. f = 2: k = floor(2 (2/5)
+    # 3) = 2, 13 and 10 to 5
     one = REGISTRIES["pre_aggregators"].parse("arc").build(AggregatorSetting(5, 1)).mix(MESSAGES)
-    two = REGISTRIES["pre_aggregators"].parse("arc:f=2").build(AggregatorSetting(5, 1)).mix(MESSAGES)
+    two = (
+        REGISTRIES["pre_aggregators"].parse("arc:f=2").build(AggregatorSetting(5, 1)).mix(MESSAGES)
+    )
     cut = torch.tensor([[3.0, 4.0], [0.0, -1.0], [6.0, 8.0], [50 / 13, -120 / 13], [2.0, 0.0]])
     torch.testing.assert_close(one, cut)
-    torch.testing.assert_close(two, torch.tensor([[3.0, 4.0], [0.0, -1.0], [3.0, 4.0], [25 / 13, -60 / 13], [2.0, 0.0]]))
+    torch.testing.assert_close(
+        two, torch.tensor([[3.0, 4.0], [0.0, -1.0], [3.0, 4.0], [25 / 13, -60 / 13], [2.0, 0.0]])
+    )
 
 
 def test_golden_more_than_f_are_cut() -> None:
@@ -30,11 +36,15 @@ def test_golden_more_than_f_are_cut() -> None:
 
 
 def test_without_byzantine_workers_nothing_is_cut() -> None:
-    assert torch.equal(REGISTRIES["pre_aggregators"].parse("arc").build(AggregatorSetting(5, 0)).mix(MESSAGES), MESSAGES)
+    assert torch.equal(
+        REGISTRIES["pre_aggregators"].parse("arc").build(AggregatorSetting(5, 0)).mix(MESSAGES),
+        MESSAGES,
+    )
 
 
 def test_kappa_of_the_chain() -> None:
-    # kappa_F + 2f/(m - 2f): m = 5, f = 1, CWTM 8/3: 8/3 + 2/3; behind NNM 2 (8/3 + 1) = 22/3: 22/3 + 2/3; unknown stays so
+    # kappa_F + 2f/(m - 2f): m = 5, f = 1, CWTM 8/3: 8/3 + 2/3; behind NNM 2 (8/3 + 1) = 22/3: 22/3
+    # + 2/3; unknown stays so
     assert make_aggregator("arc+cwtm", workers=5, byzantine=1).kappa == pytest.approx(10 / 3)
     assert make_aggregator("arc+nnm+cwtm", workers=5, byzantine=1).kappa == pytest.approx(8)
     assert make_aggregator("arc+mean", workers=5, byzantine=1).kappa is None

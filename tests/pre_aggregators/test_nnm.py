@@ -56,7 +56,8 @@ def test_golden_chain() -> None:
 
 
 def test_kappa_of_the_chain() -> None:
-    # 8f/(m - f) (kappa_F + 1): m = 5, f = 1, CWTM 8/3: 8/4 * 11/3 = 22/3; twice: 2 (22/3 + 1) = 50/3; unknown stays so
+    # 8f/(m - f) (kappa_F + 1): m = 5, f = 1, CWTM 8/3: 8/4 * 11/3 = 22/3; twice: 2 (22/3 + 1) =
+    # 50/3; unknown stays so
     assert make_aggregator("nnm+cwtm", workers=5, byzantine=1).kappa == pytest.approx(22 / 3)
     assert make_aggregator("nnm+nnm+cwtm", workers=5, byzantine=1).kappa == pytest.approx(50 / 3)
     assert make_aggregator("nnm+mean", workers=5, byzantine=1).kappa is None

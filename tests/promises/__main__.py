@@ -1,6 +1,8 @@
-"""Write down what 1.0.0 promises: tables and views, commands and options, Python names, exit codes, and keys of runs.
+"""Write down what 1.0.0 promises: tables and views, commands and options, Python names, exit codes,
+and keys of runs.
 
-``python -m tests.promises`` writes the files anew. A line that changes or goes breaks somebody's script; a new line does not.
+``python -m tests.promises`` writes the files anew. A line that changes or goes breaks somebody's
+script; a new line does not.
 """
 
 from __future__ import annotations
@@ -33,11 +35,19 @@ def columns() -> Iterator[str]:
         path = Path(folder) / "new.db"
         open_for_writing(str(path)).dispose()
         with closing(sqlite3.connect(path)) as connection:
-            objects = "SELECT type, name FROM sqlite_schema WHERE name NOT LIKE 'sqlite%' ORDER BY type, name"
+            objects = (
+                "SELECT type, name FROM sqlite_schema WHERE name NOT LIKE 'sqlite%' "
+                "ORDER BY type, name"
+            )
             for kind, name in connection.execute(objects).fetchall():
                 yield f"{kind} {name}"
-                for _, column, form, not_null, default, key in connection.execute(f"PRAGMA table_info({name})"):
-                    yield f"{kind} {name}.{column} {form}{' NOT NULL' * not_null} default={default} key={key}"
+                for _, column, form, not_null, default, key in connection.execute(
+                    f"PRAGMA table_info({name})"
+                ):
+                    yield (
+                        f"{kind} {name}.{column} {form}{' NOT NULL' * not_null} "
+                        f"default={default} key={key}"
+                    )
 
 
 def commands() -> Iterator[str]:
@@ -62,7 +72,11 @@ def python_names() -> Iterator[str]:
     for module in (dynabro_cli, plugins):
         for name in sorted(module.__all__):
             thing = getattr(module, name)
-            described = inspect.signature(thing) if inspect.isclass(thing) or inspect.isfunction(thing) else f" {thing}"
+            described = (
+                inspect.signature(thing)
+                if inspect.isclass(thing) or inspect.isfunction(thing)
+                else f" {thing}"
+            )
             yield f"{module.__name__}.{name}{described}"
 
 
@@ -74,22 +88,32 @@ def exit_codes() -> Iterator[str]:
 
 
 def sweeps() -> Iterator[str]:
-    """Each sweep that comes with the program, its number of runs, and a digest of their keys in order."""
+    """Each sweep that comes with the program, its number of runs, and a digest of their keys in
+    order.
+    """
     for name in sorted(shipped("sweeps")):
         keys = [run.key for run in plan(load_sweep(name)).runs]
         yield f"{name} {len(keys)} {hashlib.sha256(' '.join(keys).encode()).hexdigest()}"
 
 
 def example() -> Iterator[str]:
-    """Each table and view of ``results.db.example``, its number of rows, and a digest of them in order."""
+    """Each table and view of ``results.db.example``, its number of rows, and a digest of them in
+    order.
+    """
     with closing(sqlite3.connect(f"file:{EXAMPLE}?mode=ro&immutable=1", uri=True)) as connection:
-        objects = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite%' ORDER BY name"
+        objects = (
+            "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT "
+            "LIKE 'sqlite%' ORDER BY name"
+        )
         for (name,) in connection.execute(objects).fetchall():
             rows = sorted(map(repr, connection.execute(f"SELECT * FROM {name}")))
             yield f"{name} {len(rows)} {hashlib.sha256(chr(10).join(rows).encode()).hexdigest()}"
 
 
-PROMISES = {function.__name__: function for function in (columns, commands, python_names, exit_codes, sweeps, example)}
+PROMISES = {
+    function.__name__: function
+    for function in (columns, commands, python_names, exit_codes, sweeps, example)
+}
 
 
 def written(name: str) -> str:

@@ -87,7 +87,8 @@ def small(*pairs: tuple[str, str]) -> Search:
 
 def make(search: Search, path: Path | str, watch: Watch | None = None, **options: Any) -> Watch:
     """Make a search in this process, or as much of it as ``watch`` lets it."""
-    import dynabro_cli.simulation.setup  # with torch, whose many objects are not searched for garbage after every run
+    # with torch, whose many objects are not searched for garbage after every run
+    import dynabro_cli.simulation.setup
 
     assert dynabro_cli.simulation.setup
     gc.freeze()
@@ -104,7 +105,9 @@ def make(search: Search, path: Path | str, watch: Watch | None = None, **options
 
 
 def rows(
-    path: Path | str, sql: str = "SELECT search, number, status, parameters, run_keys, value FROM trials ORDER BY number"
+    path: Path | str,
+    sql: str = "SELECT search, number, status, parameters, run_keys, value FROM trials ORDER "
+    "BY number",
 ) -> list[Any]:
     """Rows of the database, by default all trials, without the command that made them."""
     engine: Engine = open_for_writing(str(path))

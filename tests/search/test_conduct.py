@@ -39,13 +39,19 @@ from tests.store.made import change
 optuna = pytest.importorskip("optuna")
 
 FEW = ("trials: 14", "trials: 3")
-ASKED = ('{attack: "shift:lambda=1", switching: static}', '{attack: "ipm:epsilon=1", switching: "periodic:K=3"}')
+ASKED = (
+    '{attack: "shift:lambda=1", switching: static}',
+    '{attack: "ipm:epsilon=1", switching: "periodic:K=3"}',
+)
 RUNS = "SELECT run_key, status, rounds, final_gap FROM runs ORDER BY run_key"
 SAMPLERS = [
     (),
     (("trials: 14", "trials: 14\npruner: median"),),
     (("trials: 14", "trials: 14\npruner: successive-halving"),),
-    (("trials: 14", "trials: 14\npruner: seeds\nfirst: [{attack: sf}]"), ("seeds: 0..1\n", "seeds: 0..2\n")),
+    (
+        ("trials: 14", "trials: 14\npruner: seeds\nfirst: [{attack: sf}]"),
+        ("seeds: 0..1\n", "seeds: 0..2\n"),
+    ),
     (("trials: 14", "trials: 14\nsampler: random"),),
     (
         ('[sf, "shift:lambda={0.1..30 log}"]', '["shift:lambda={0.1..30 log}"]'),
@@ -60,7 +66,9 @@ SAMPLERS = [
     [SAMPLERS[0], *(pytest.param(pairs, marks=pytest.mark.thorough) for pairs in SAMPLERS[1:])],
     ids=["tpe", "median", "halving", "seeds", "random", "cmaes"],
 )
-def test_a_search_that_ends_anywhere_goes_on_as_if_it_had_not(pairs: tuple[tuple[str, str], ...], tmp_path: Path) -> None:
+def test_a_search_that_ends_anywhere_goes_on_as_if_it_had_not(
+    pairs: tuple[tuple[str, str], ...], tmp_path: Path
+) -> None:
     search = small(*pairs)
     whole = make(search, tmp_path / "whole.db")
     path, ends, drawn = tmp_path / "parts.db", 0, random.Random(0)
@@ -76,7 +84,9 @@ def test_a_search_that_ends_anywhere_goes_on_as_if_it_had_not(pairs: tuple[tuple
     assert rows(path, RUNS) == rows(tmp_path / "whole.db", RUNS)
 
 
-def test_a_search_in_postgresql_ends_and_goes_on_as_in_a_file(postgres: str, tmp_path: Path) -> None:
+def test_a_search_in_postgresql_ends_and_goes_on_as_in_a_file(
+    postgres: str, tmp_path: Path
+) -> None:
     make(small(), postgres, Watch(end_at=40))
     before = rows(postgres)
     assert "running" in {row[2] for row in before}
@@ -109,7 +119,9 @@ def test_a_search_waits_for_a_server_that_drops_its_connections(
 
 
 def test_the_steps_of_a_trial_give_the_same_after_their_own_commit(tmp_path: Path) -> None:
-    make(small(("trials: 14", "trials: 2"), ("then: {seeds: 0..2, best: 2}", "")), tmp_path / "r.db")
+    make(
+        small(("trials: 14", "trials: 2"), ("then: {seeds: 0..2, best: 2}", "")), tmp_path / "r.db"
+    )
     with open_for_writing(str(tmp_path / "r.db")).begin() as connection:
         command = connection.execute(text("SELECT MAX(id) FROM sweeps")).scalar_one()
         begin = [trials.begin(connection, "small", 2, command, {"a": 1}, ["k"]) for _ in range(2)]
@@ -126,9 +138,13 @@ def test_the_steps_of_a_trial_give_the_same_after_their_own_commit(tmp_path: Pat
 def test_a_search_on_a_ray_cluster_has_the_values_of_one_here(tmp_path: Path) -> None:
     """Random proposals do not depend on the order in which trials end."""
     pytest.importorskip("ray")
-    search = small(("trials: 14", "trials: 6\nsampler: random"), ("then: {seeds: 0..2, best: 2}", ""))
+    search = small(
+        ("trials: 14", "trials: 6\nsampler: random"), ("then: {seeds: 0..2, best: 2}", "")
+    )
     with ray_nodes.two() as nodes:
-        make(search, tmp_path / "ray.db", executor="ray", address=nodes.address, jobs=2, device="cpu")
+        make(
+            search, tmp_path / "ray.db", executor="ray", address=nodes.address, jobs=2, device="cpu"
+        )
     make(search, tmp_path / "here.db")
     assert rows(tmp_path / "ray.db", "SELECT executor, jobs FROM sweeps") == [("ray", 2)]
     assert rows(tmp_path / "ray.db") == rows(tmp_path / "here.db")
@@ -144,14 +160,20 @@ def test_nothing_is_asked_twice(tmp_path: Path) -> None:
 
 
 def test_the_first_trials_are_those_of_the_file(tmp_path: Path) -> None:
-    """Fields that a choice leaves out are proposed; a choice that was made before makes room for a proposal."""
+    """Fields that a choice leaves out are proposed; a choice that was made before makes room for a
+    proposal.
+    """
     shift = '{attack: "shift:lambda=2.5", switching: static}'
     search = small(("trials: 14", f"trials: 5\nfirst: [{shift}, {{attack: sf}}, {shift}]"))
     path = tmp_path / "r.db"
     make(search, path, Watch(end_at=12))
     make(search, path)
     found = [json.loads(row[3]) for row in rows(path)]
-    assert found[0] == {"attack": "shift:lambda={0.1..30 log}", "attack.shift.lambda": 2.5, "switching": "static"}
+    assert found[0] == {
+        "attack": "shift:lambda={0.1..30 log}",
+        "attack.shift.lambda": 2.5,
+        "switching": "static",
+    }
     assert found[1]["attack"] == "sf"
     assert found[2] != found[0]
     assert len({row[4] for row in rows(path)}) == 5
@@ -162,7 +184,9 @@ def test_the_first_trials_are_those_of_the_file(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_more_trials_continue_a_search(tmp_path: Path) -> None:
     make(small(), tmp_path / "whole.db")
-    make(small(("trials: 14", "trials: 5"), ("then: {seeds: 0..2, best: 2}", "")), tmp_path / "r.db")
+    make(
+        small(("trials: 14", "trials: 5"), ("then: {seeds: 0..2, best: 2}", "")), tmp_path / "r.db"
+    )
     make(small(), tmp_path / "r.db")
     assert rows(tmp_path / "r.db") == rows(tmp_path / "whole.db")
 
@@ -188,7 +212,9 @@ def test_another_search_of_the_same_name_is_refused(tmp_path: Path) -> None:
 def test_of_two_searches_of_a_name_that_begin_together_the_second_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other search is made after this one has read the database, and before this one is stored."""
+    """The other search is made after this one has read the database, and before this one is
+    stored.
+    """
     real, others = conduct.slots_of, [small(("budget: 20", "budget: 30"), FEW)]
 
     def meanwhile(*arguments: Any, **options: Any) -> Any:
@@ -197,7 +223,10 @@ def test_of_two_searches_of_a_name_that_begin_together_the_second_is_refused(
         return real(*arguments, **options)
 
     monkeypatch.setattr(conduct, "slots_of", meanwhile)
-    with pytest.raises(SpecError, match="name=small: another search is stored under this name, which differs in base budget"):
+    with pytest.raises(
+        SpecError,
+        match="name=small: another search is stored under this name, which differs in base budget",
+    ):
         make(small(FEW), tmp_path / "r.db")
     assert rows(tmp_path / "r.db", "SELECT COUNT(*) FROM sweeps") == [(1,)]
     assert rows(tmp_path / "r.db", "SELECT DISTINCT budget FROM runs") == [(30,)]
@@ -208,11 +237,16 @@ def test_of_two_searches_of_a_name_that_begin_together_the_second_is_refused(
     "pairs",
     [
         (("{0.1..30 log}", "{1e-1..30.0 log}"), ("budget: 20", "budget: '20'")),
-        (('[sf, "shift:lambda={0.1..30 log}"]', '["shift:lambda={0.1..30 log}", sf]'), ("seeds: 0..1", "seeds: [1, 0]")),
+        (
+            ('[sf, "shift:lambda={0.1..30 log}"]', '["shift:lambda={0.1..30 log}", sf]'),
+            ("seeds: 0..1", "seeds: [1, 0]"),
+        ),
     ],
     ids=["numbers", "order"],
 )
-def test_another_spelling_continues_a_search(pairs: tuple[tuple[str, str], ...], tmp_path: Path) -> None:
+def test_another_spelling_continues_a_search(
+    pairs: tuple[tuple[str, str], ...], tmp_path: Path
+) -> None:
     make(small(("trials: 14", "trials: 6")), tmp_path / "whole.db")
     make(small(FEW), tmp_path / "r.db")
     make(small(("trials: 14", "trials: 6"), *pairs), tmp_path / "r.db")
@@ -229,8 +263,12 @@ def test_trials_of_another_search_are_found(tmp_path: Path) -> None:
         make(small(("trials: 14", "trials: 4")), tmp_path / "r.db")
 
 
-@pytest.mark.parametrize(("added", "number"), [("sampler: grid", 6), (f"first: [{', '.join(ASKED)}, {{attack: sf}}]", 5)])
-def test_a_grid_and_first_trials_that_are_added_are_made(added: str, number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("added", "number"), [("sampler: grid", 6), (f"first: [{', '.join(ASKED)}, {{attack: sf}}]", 5)]
+)
+def test_a_grid_and_first_trials_that_are_added_are_made(
+    added: str, number: int, tmp_path: Path
+) -> None:
     """Two choices of ``first`` are in no trial, and the third is."""
     path, then = tmp_path / "r.db", ("then: {seeds: 0..2, best: 2}", "")
     lists = (
@@ -240,7 +278,10 @@ def test_a_grid_and_first_trials_that_are_added_are_made(added: str, number: int
     make(small(*lists, then, ("trials: 14", "trials: 3\nsampler: random\nsampler_seed: 2")), path)
     before = rows(path)
     for _ in range(2):
-        make(small(*lists, then, ("trials: 14", f"trials: {6 if 'grid' in added else 3}\n{added}")), path)
+        make(
+            small(*lists, then, ("trials: 14", f"trials: {6 if 'grid' in added else 3}\n{added}")),
+            path,
+        )
         found = rows(path)
         assert found[:3] == before
         assert len({row[3] for row in found}) == len(found) == number
@@ -249,12 +290,18 @@ def test_a_grid_and_first_trials_that_are_added_are_made(added: str, number: int
 
 
 def test_choices_of_first_that_cannot_run_are_named(tmp_path: Path) -> None:
-    search = small(FEW, ("[sf,", "[sf, label-flip,"), ("trials: 3", "trials: 3\nfirst: [{attack: label-flip}, {attack: sf}]"))
+    search = small(
+        FEW,
+        ("[sf,", "[sf, label-flip,"),
+        ("trials: 3", "trials: 3\nfirst: [{attack: label-flip}, {attack: sf}]"),
+    )
     make(search, tmp_path / "r.db")
     with open_for_writing(str(tmp_path / "r.db")).connect() as connection:
         found = findings(search, connection)[0]
     assert (found.counts, found.untried) == ({"finished": 3}, ("attack=label-flip",))
-    assert "first: no trial has attack=label-flip, of which no run can be made" in in_words(search, found)
+    assert "first: no trial has attack=label-flip, of which no run can be made" in in_words(
+        search, found
+    )
 
 
 @pytest.mark.thorough
@@ -263,11 +310,16 @@ def test_pruned_runs_are_stored_and_have_no_result(tmp_path: Path) -> None:
     statuses = [status for _, _, status, *_ in rows(tmp_path / "r.db")]
     assert {"finished", "pruned"} == set(statuses)
     found = rows(
-        tmp_path / "r.db", "SELECT status, budget_spent < budget, checkpoint, final_gap FROM runs WHERE status = 'pruned'"
+        tmp_path / "r.db",
+        "SELECT status, budget_spent < budget, checkpoint, final_gap FROM runs WHERE status = "
+        "'pruned'",
     )
     assert len(found) > 0
     assert set(found) == {("pruned", 1, None, None)}
-    assert rows(tmp_path / "r.db", "SELECT COUNT(*) FROM recovery JOIN runs ON id = run_id WHERE status = 'pruned'") == [(0,)]
+    assert rows(
+        tmp_path / "r.db",
+        "SELECT COUNT(*) FROM recovery JOIN runs ON id = run_id WHERE status = 'pruned'",
+    ) == [(0,)]
 
 
 def test_the_pruner_sees_the_stored_evaluations(tmp_path: Path) -> None:
@@ -281,7 +333,7 @@ def test_the_pruner_sees_the_stored_evaluations(tmp_path: Path) -> None:
         for (gap,) in rows(
             tmp_path / "r.db",
             f"""
-        SELECT gap FROM evaluations JOIN runs ON id = run_id WHERE run_key = '{key}' ORDER BY round""",
+        SELECT gap FROM evaluations JOIN runs ON id = run_id WHERE run_key = '{key}' ORDER BY round""",  # noqa: E501
         )
     ]
     assert len(values) == 3
@@ -295,7 +347,11 @@ def test_the_grid_sampler_tries_every_legal_combination_once(tmp_path: Path) -> 
         ("trials: 14", "sampler: grid"),
     )
     make(small(*pairs), tmp_path / "r.db")
-    assert len({parameters for _, _, _, parameters, _, _ in rows(tmp_path / "r.db")}) == len(rows(tmp_path / "r.db")) == 4
+    assert (
+        len({parameters for _, _, _, parameters, _, _ in rows(tmp_path / "r.db")})
+        == len(rows(tmp_path / "r.db"))
+        == 4
+    )
 
 
 @pytest.mark.thorough
@@ -317,8 +373,18 @@ def test_failed_trials_are_repeated_if_asked(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     flag.touch()
     with fresh():
-        plugins.load([str(write_rule(tmp_path, factor=f"(1 / (not __import__('os').path.exists({str(flag)!r})))"))])
-        fewer = small(("trials: 14", "trials: 3"), ("then: {seeds: 0..2, best: 2}", ""), ("cwmed", "own"))
+        plugins.load(
+            [
+                str(
+                    write_rule(
+                        tmp_path, factor=f"(1 / (not __import__('os').path.exists({str(flag)!r})))"
+                    )
+                )
+            ]
+        )
+        fewer = small(
+            ("trials: 14", "trials: 3"), ("then: {seeds: 0..2, best: 2}", ""), ("cwmed", "own")
+        )
         make(fewer, tmp_path / "r.db")
         flag.unlink()
         assert make(fewer, tmp_path / "r.db").trials == []
@@ -332,10 +398,14 @@ def test_failed_trials_are_repeated_if_asked(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
-    make(small(("trials: 14", "trials: 2"), ("then: {seeds: 0..2, best: 2}", "")), tmp_path / "r.db")
+    make(
+        small(("trials: 14", "trials: 2"), ("then: {seeds: 0..2, best: 2}", "")), tmp_path / "r.db"
+    )
     assert check(str(tmp_path / "r.db")).problems == []
     change(tmp_path / "r.db", "UPDATE trials SET run_keys = '{' WHERE number = 1")
-    assert check(str(tmp_path / "r.db")).problems == ["trial 1 of small: its parameters or run keys cannot be read"]
+    assert check(str(tmp_path / "r.db")).problems == [
+        "trial 1 of small: its parameters or run keys cannot be read"
+    ]
 
 
 def test_trials_of_other_code_are_repeated_if_asked(tmp_path: Path) -> None:
@@ -373,7 +443,11 @@ def test_the_repetitions_wait_for_the_trials_of_another_command(tmp_path: Path) 
     make(small(FEW), path, Watch(end_at=8))
     assert rows(path, "SELECT number, sweep_id FROM trials WHERE status = 'running'") == [(0, 1)]
     owner = new_owner()
-    change(path, "UPDATE sweeps SET status = 'running', owner = ?, heartbeat_at = '2200-01-01' WHERE id = 1", owner)
+    change(
+        path,
+        "UPDATE sweeps SET status = 'running', owner = ?, heartbeat_at = '2200-01-01' WHERE id = 1",
+        owner,
+    )
     watch = make(small(FEW), path, Waiting())
     assert [trial.number for trial in watch.trials] == [1, 2, 0]
     assert watch.repeated == [6]
@@ -382,10 +456,16 @@ def test_the_repetitions_wait_for_the_trials_of_another_command(tmp_path: Path) 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("word", "status"), [("worst", "finished"), ("skip", "failed")])
 def test_a_diverged_trial_is_worst_or_skipped(word: str, status: str, tmp_path: Path) -> None:
-    search = small(("[sf,", "[nan,"), ("trials: 14", f"trials: 8\ndiverged: {word}"), ("cwmed", "mean"))
+    search = small(
+        ("[sf,", "[nan,"), ("trials: 14", f"trials: 8\ndiverged: {word}"), ("cwmed", "mean")
+    )
     make(search, tmp_path / "r.db")
     ends = {key: end for key, end, *_ in rows(tmp_path / "r.db", RUNS)}
-    hit = [row for row in rows(tmp_path / "r.db") if any(ends[key] == "diverged" for key in json.loads(row[4]))]
+    hit = [
+        row
+        for row in rows(tmp_path / "r.db")
+        if any(ends[key] == "diverged" for key in json.loads(row[4]))
+    ]
     assert 0 < len(hit) < 8
     assert {(row[2], row[5]) for row in hit} == {(status, None)}  # whatever the last model had
     engine = open_for_writing(str(tmp_path / "r.db"))
@@ -396,7 +476,9 @@ def test_a_diverged_trial_is_worst_or_skipped(word: str, status: str, tmp_path: 
 
 @pytest.mark.thorough
 def test_two_commands_share_a_search(tmp_path: Path) -> None:
-    """The second command works while the first one is stopped in the middle of a trial, and leaves that trial alone."""
+    """The second command works while the first one is stopped in the middle of a trial, and leaves
+    that trial alone.
+    """
     from dynabro_cli.search import conduct as module
 
     class Both(Watch):
@@ -405,7 +487,9 @@ def test_two_commands_share_a_search(tmp_path: Path) -> None:
         def trial_began(self, name: str, number: int, choices: object) -> None:
             super().trial_began(name, number, choices)  # type: ignore[arg-type]
             if number == 3:
-                second.append(make(small(("trials: 14", "trials: 9")), tmp_path / "r.db", Leaving()))
+                second.append(
+                    make(small(("trials: 14", "trials: 9")), tmp_path / "r.db", Leaving())
+                )
 
     class Leaving(Watch):
         """End instead of waiting for the first command, which waits for this one."""
@@ -459,12 +543,18 @@ def test_trials_go_with_their_runs_when_databases_are_merged_or_thinned(tmp_path
         watch = make(fewer, tmp_path / name)
         assert [trial.number for trial in watch.trials] == list(range(len(before) - 1, 4))
     make(fewer, tmp_path / "first.db")
-    assert rows(tmp_path / "first.db") == rows(tmp_path / "merged.db") == rows(tmp_path / "thinned.db")
+    assert (
+        rows(tmp_path / "first.db") == rows(tmp_path / "merged.db") == rows(tmp_path / "thinned.db")
+    )
 
 
 def test_trials_of_one_search_in_two_databases_are_merged(tmp_path: Path) -> None:
     for name, seed, budget in (("a", 0, 20), ("b", 1, 20), ("c", 1, 30)):
-        search = small(FEW, ("trials: 3", f"trials: 3\nsampler_seed: {seed}"), ("budget: 20", f"budget: {budget}"))
+        search = small(
+            FEW,
+            ("trials: 3", f"trials: 3\nsampler_seed: {seed}"),
+            ("budget: 20", f"budget: {budget}"),
+        )
         make(search, tmp_path / f"{name}.db")
     here, there, other = (str(tmp_path / f"{name}.db") for name in "abc")
     first = rows(here)
@@ -475,7 +565,10 @@ def test_trials_of_one_search_in_two_databases_are_merged(tmp_path: Path) -> Non
         assert (merged.trials, merged.other_searches) == (2, [])
         merged = merge(other, here, dry_run=dry_run)
         assert (merged.trials, merged.other_searches) == (0, ["small"])
-    assert rows(here) == [*first, *((row[0], number, *row[2:]) for number, row in enumerate(missing, 3))]
+    assert rows(here) == [
+        *first,
+        *((row[0], number, *row[2:]) for number, row in enumerate(missing, 3)),
+    ]
     assert merge(there, here).trials == 0
     make(small(("trials: 14", "trials: 7")), here)
     assert len(rows(here)) == 7
@@ -483,17 +576,45 @@ def test_trials_of_one_search_in_two_databases_are_merged(tmp_path: Path) -> Non
 
 @pytest.mark.thorough
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("most", "trials"), [(2, 14), pytest.param(10, 60, marks=pytest.mark.slow)])
-def test_a_search_that_is_killed_has_the_trials_of_an_undisturbed_one(most: int, trials: int, tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(SMALL.replace("trials: 14", f"trials: {trials}"))  # so that each kill finds some to do
-    command = [sys.executable, "-m", "dynabro_cli", "search", "small.yaml", "--jobs", "1", "--checkpoint-every", "0.2", "--db"]
+@pytest.mark.parametrize(
+    ("most", "trials"), [(2, 14), pytest.param(10, 60, marks=pytest.mark.slow)]
+)
+def test_a_search_that_is_killed_has_the_trials_of_an_undisturbed_one(
+    most: int, trials: int, tmp_path: Path
+) -> None:
+    # so that each kill finds some to do
+    (tmp_path / "small.yaml").write_text(SMALL.replace("trials: 14", f"trials: {trials}"))
+    command = [
+        sys.executable,
+        "-m",
+        "dynabro_cli",
+        "search",
+        "small.yaml",
+        "--jobs",
+        "1",
+        "--checkpoint-every",
+        "0.2",
+        "--db",
+    ]
     environment = os.environ | {"DYNABRO_DB": ""}
-    subprocess.run([*command, "whole.db"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    subprocess.run(
+        [*command, "whole.db"], cwd=tmp_path, env=environment, check=True, capture_output=True
+    )
     drawn, kills = random.Random(1), 0
     while kills < most:
-        process = subprocess.Popen([*command, "killed.db"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, stdout=-1)
+        process = subprocess.Popen(
+            [*command, "killed.db"],
+            cwd=tmp_path,
+            env=environment,
+            stderr=subprocess.DEVNULL,
+            stdout=-1,
+        )
         before, until = _ended(tmp_path / "killed.db"), time.monotonic() + 60
-        while process.poll() is None and _ended(tmp_path / "killed.db") == before and time.monotonic() < until:
+        while (
+            process.poll() is None
+            and _ended(tmp_path / "killed.db") == before
+            and time.monotonic() < until
+        ):
             time.sleep(0.02)
         time.sleep(drawn.random() * 0.1)
         if process.poll() is not None:
@@ -501,7 +622,14 @@ def test_a_search_that_is_killed_has_the_trials_of_an_undisturbed_one(most: int,
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
         kills += 1
-    last = subprocess.run([*command, "killed.db"], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+    last = subprocess.run(
+        [*command, "killed.db"],
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     assert kills == most, last.stdout
     assert rows(tmp_path / "killed.db") == rows(tmp_path / "whole.db")
     assert rows(tmp_path / "killed.db", RUNS) == rows(tmp_path / "whole.db", RUNS)
@@ -518,8 +646,12 @@ def _ended(path: Path) -> int:
     return 0
 
 
-def test_the_first_seed_of_a_proposal_decides_about_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The two trials of ``first`` have all seeds; a proposal has them if its first seed is in the best quarter so far."""
+def test_the_first_seed_of_a_proposal_decides_about_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two trials of ``first`` have all seeds; a proposal has them if its first seed is in the
+    best quarter so far.
+    """
     search = small(
         ("trials: 14", f"trials: 14\npruner: seeds\nfirst: [{', '.join(ASKED)}]"),
         ('[sf, "shift', '[sf, "ipm:epsilon={0.1..9}", "shift'),
@@ -547,5 +679,6 @@ def test_the_first_seed_of_a_proposal_decides_about_the_others(tmp_path: Path, m
     whole = [trial for trial in watch.trials if trial.status == "finished"]
     best = {max(whole, key=conduct.worth).number, max(whole[:2], key=conduct.worth).number}
     assert watch.repeated == [2 * len(best)]
-    assert counts[:3] == [3, 3, 1]  # another place may begin the next proposal, and no seed is made that is not needed
+    # another place may begin the next proposal, and no seed is made that is not needed
+    assert counts[:3] == [3, 3, 1]
     assert counts.count(1) == 12

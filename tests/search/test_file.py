@@ -6,7 +6,14 @@ import pytest
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.grid.sweep_file import Axis
-from dynabro_cli.search.file import Then, as_document, as_yaml, load_search, parse_search, set_values
+from dynabro_cli.search.file import (
+    Then,
+    as_document,
+    as_yaml,
+    load_search,
+    parse_search,
+    set_values,
+)
 from dynabro_cli.search.outlook import outlook
 from dynabro_cli.search.space import Range
 
@@ -48,7 +55,12 @@ def problems(text: str) -> list[str]:
 def test_a_whole_search() -> None:
     search = parse_search(WHOLE, "x.yaml")
     assert search.axes[3] == Axis("learning_rate", ({"learning_rate": "{0.001..0.1 log}"},))
-    assert (search.goal, search.maximize, search.trials, search.seeds) == ("final_gap", True, 12, (0, 1))
+    assert (search.goal, search.maximize, search.trials, search.seeds) == (
+        "final_gap",
+        True,
+        12,
+        (0, 1),
+    )
     assert search.then == Then((0, 1, 2, 3, 4), 3)
     assert search.space.parameters(search.first[0]) == {
         "attack": "shift:lambda={0.1..30 log}",
@@ -56,11 +68,23 @@ def test_a_whole_search() -> None:
         "switching": "periodic:K={1..50 int log}",
         "switching.periodic.K": 5,
     }
-    assert [name for name, _ in search.points()] == ["whole: aggregator=cwmed", "whole: aggregator=gm"]
-    names = [
-        name for choice in search.space.choices for entry in choice.entries for own in entry.names.values() for name in own
+    assert [name for name, _ in search.points()] == [
+        "whole: aggregator=cwmed",
+        "whole: aggregator=gm",
     ]
-    assert names == ["attack.shift.lambda", "method.momentum.beta", "switching.periodic.K", "learning_rate"]
+    names = [
+        name
+        for choice in search.space.choices
+        for entry in choice.entries
+        for own in entry.names.values()
+        for name in own
+    ]
+    assert names == [
+        "attack.shift.lambda",
+        "method.momentum.beta",
+        "switching.periodic.K",
+        "learning_rate",
+    ]
 
 
 def test_it_is_the_same_when_it_is_written_and_read_again() -> None:
@@ -88,9 +112,13 @@ def test_it_is_the_same_when_it_is_written_and_read_again() -> None:
         ("trials: 12", "trials: 12\ndiverged: skip", "diverged"),
     ],
 )
-def test_a_question_is_the_same_in_another_spelling(old: str, new: str, changed_key: str | None) -> None:
+def test_a_question_is_the_same_in_another_spelling(
+    old: str, new: str, changed_key: str | None
+) -> None:
     first, second = (parse_search(text, "x.yaml").question for text in (WHOLE, changed((old, new))))
-    assert [key for key in first | second if first.get(key) != second.get(key)] == ([changed_key] if changed_key else [])
+    assert [key for key in first | second if first.get(key) != second.get(key)] == (
+        [changed_key] if changed_key else []
+    )
 
 
 def test_the_order_of_a_space_is_no_part_of_its_question() -> None:
@@ -115,8 +143,16 @@ def test_the_order_of_a_space_is_no_part_of_its_question() -> None:
     ],
 )
 def test_each_range_of_a_value_has_its_own_number(axis: str, names: list[str]) -> None:
-    search = parse_search(changed(("  learning_rate: {0.001..0.1 log}", f"  {axis}"), (", learning_rate: 0.01", "")), "x.yaml")
-    assert [name for entry in search.space.choices[3].entries for own in entry.names.values() for name in own] == names
+    search = parse_search(
+        changed(("  learning_rate: {0.001..0.1 log}", f"  {axis}"), (", learning_rate: 0.01", "")),
+        "x.yaml",
+    )
+    assert [
+        name
+        for entry in search.space.choices[3].entries
+        for own in entry.names.values()
+        for name in own
+    ] == names
     assert outlook(search).legal == 4 * len(search.space.choices[3].entries)
 
 
@@ -135,7 +171,10 @@ def test_combinations_that_cannot_run_are_counted() -> None:
 def test_an_entry_that_another_search_of_the_file_has_is_not_idle() -> None:
     one = ("first: [", "exclude: [{aggregator: cwmed, attack: sf}]\nfirst: [")
     assert outlook(parse_search(changed(one), "x.yaml")).idle == ()
-    both = ("first: [", "exclude: [{aggregator: cwmed, attack: sf}, {aggregator: gm, attack: sf}]\nfirst: [")
+    both = (
+        "first: [",
+        "exclude: [{aggregator: cwmed, attack: sf}, {aggregator: gm, attack: sf}]\nfirst: [",
+    )
     assert outlook(parse_search(changed(both), "x.yaml")).idle == ("attack=sf",)
 
 
@@ -152,27 +191,75 @@ def test_an_entry_that_another_search_of_the_file_has_is_not_idle() -> None:
         ("{1..50 int log}", "{1..50", 8, "a brace is not closed"),
         ("{0..0.99}", "{0..2}", 7, "beta=2 is not legal"),
         ("{0.001..0.1 log}", "{-1..0.1}", 9, "learning_rate=-1 is not legal"),
-        ("maximize: final_gap", "maximize: final_gpa", 10, "maximize=final_gpa is not legal (did you mean 'final_gap'?)"),
+        (
+            "maximize: final_gap",
+            "maximize: final_gpa",
+            10,
+            "maximize=final_gpa is not legal (did you mean 'final_gap'?)",
+        ),
         ("trials: 12", "trials: 0", 11, "trials=0 is not legal. Try: a whole number from 1"),
-        ("trials: 12", "trials: 12\nsampler: tpee", 12, "sampler=tpee is not legal (did you mean 'tpe'?)"),
-        ("trials: 12", "trials: 12\nsampler: grid", 12, "sampler=grid: search has ranges. Try: sampler: tpe"),
-        ("trials: 12", "trials: 12\npruner: medain", 12, "pruner=medain is not legal (did you mean 'median'?)"),
-        ("trials: 12", "trials: 12\ndiverged: wurst", 12, "diverged=wurst is not legal (did you mean 'worst'?)"),
+        (
+            "trials: 12",
+            "trials: 12\nsampler: tpee",
+            12,
+            "sampler=tpee is not legal (did you mean 'tpe'?)",
+        ),
+        (
+            "trials: 12",
+            "trials: 12\nsampler: grid",
+            12,
+            "sampler=grid: search has ranges. Try: sampler: tpe",
+        ),
+        (
+            "trials: 12",
+            "trials: 12\npruner: medain",
+            12,
+            "pruner=medain is not legal (did you mean 'median'?)",
+        ),
+        (
+            "trials: 12",
+            "trials: 12\ndiverged: wurst",
+            12,
+            "diverged=wurst is not legal (did you mean 'worst'?)",
+        ),
         ("best: 3", "beste: 3", 13, "then: unknown key 'beste' (did you mean 'best'?)"),
         ("trials: 12", "trails: 12", 11, "unknown key 'trails' (did you mean 'trials'?)"),
-        ("lambda=2", "lambda=0.01", 14, "attack=shift:lambda=0.01 is not in the search space; legal: sf, shift:lambda={0.1"),
+        (
+            "lambda=2",
+            "lambda=0.01",
+            14,
+            "attack=shift:lambda=0.01 is not in the search space; legal: sf, shift:lambda={0.1",
+        ),
         ("periodic:K=5", "periodic:K=2.5", 14, "is not in the search space"),
-        ("periodic:K=5", "rotating", 14, "first: switching=rotating is not in the search space; legal: static, periodic"),
-        ("{attack: sf, learning", "{seed: 3, learning", 14, "first: search does not vary seed. Try: fields of the search"),
+        (
+            "periodic:K=5",
+            "rotating",
+            14,
+            "first: switching=rotating is not in the search space; legal: static, periodic",
+        ),
+        (
+            "{attack: sf, learning",
+            "{seed: 3, learning",
+            14,
+            "first: search does not vary seed. Try: fields of the search",
+        ),
         ("first: [", "first: [sf, ", 14, "first must be a mapping"),
         ("first: [", "first: sf  # [", 14, "first must be a list of mappings"),
-        ("trials: 12", "sampler: grid", 14, "sampler=grid: it makes every combination, in their order. Try: no first"),
+        (
+            "trials: 12",
+            "sampler: grid",
+            14,
+            "sampler=grid: it makes every combination, in their order. Try: no first",
+        ),
         ("budget: 20}", "budget: 20, attack: sf}", 6, "search varies attack, and so does base"),
         (
             "search:\n",
             "search:\n  attack.shift.lambda: [{clock: round}, {clock: computation}]\n",
             6,
-            "search: an axis and a range are both named attack.shift.lambda. Try: another name for the axis",
+            (
+                "search: an axis and a range are both named attack.shift.lambda. Try: another name "
+                "for the axis"
+            ),
         ),
     ],
 )
@@ -185,8 +272,16 @@ def test_what_is_wrong_is_said_with_its_line(old: str, new: str, line: int, word
     ("old", "new", "word"),
     [
         ("maximize: final_gap\n", "", "a search needs one goal"),
-        ("maximize: final_gap", "maximize: final_accuracy", "task 'quadratic' has no test set. Try: maximize: final_gap"),
-        ("task: quadratic, budget: 20", "task: mnist, budget: 20", "task 'mnist' has no known minimum"),
+        (
+            "maximize: final_gap",
+            "maximize: final_accuracy",
+            "task 'quadratic' has no test set. Try: maximize: final_gap",
+        ),
+        (
+            "task: quadratic, budget: 20",
+            "task: mnist, budget: 20",
+            "task 'mnist' has no known minimum",
+        ),
         ("trials: 12\n", "", "a search needs a number of trials"),
         ("trials: 12", "trials: 12\nsampler: cmaes", ""),
     ],
@@ -199,7 +294,9 @@ def test_goals_and_trials(old: str, new: str, word: str) -> None:
 
 
 def test_all_problems_at_once() -> None:
-    text = changed(("{0.1..30 log}", "{0..30 log}"), ("trials: 12", "trials: 0"), ("final_gap", "final_gpa"))
+    text = changed(
+        ("{0.1..30 log}", "{0..30 log}"), ("trials: 12", "trials: 0"), ("final_gap", "final_gpa")
+    )
     assert len(problems(text)) == 3
 
 
@@ -213,12 +310,24 @@ def test_settings_name_the_searches() -> None:
     search = set_values(parse_search(WHOLE, "x.yaml"), ["aggregator=krum", "trials=3", "budget=10"])
     assert [name for name, _ in search.points()] == ["whole: aggregator=krum"]
     assert (search.trials, search.sweep.base["budget"]) == (3, "10")
-    fewer = set_values(load_search("worst-between"), ["method=sgd", "learning_rate=1"])  # rows of many methods become one
-    rules = {(fixed.get("pre_aggregators"), fixed["aggregator"]) for _, fixed in load_search("worst-between").points()}
+    # rows of many methods become one
+    fewer = set_values(load_search("worst-between"), ["method=sgd", "learning_rate=1"])
+    rules = {
+        (fixed.get("pre_aggregators"), fixed["aggregator"])
+        for _, fixed in load_search("worst-between").points()
+    }
     assert len(list(fewer.points())) == len(rules)
-    assert next(iter(fewer.points()))[0] == "worst-between: method=sgd, aggregator=nnm+cwtm, learning_rate=1"
-    one = set_values(load_search("worst-between"), ["pre=none", "aggregator=krum", "method=sgd", "learning_rate=1"])
-    assert [name for name, _ in one.points()] == ["worst-between: method=sgd, aggregator=krum, learning_rate=1"]
+    assert (
+        next(iter(fewer.points()))[0]
+        == "worst-between: method=sgd, aggregator=nnm+cwtm, learning_rate=1"
+    )
+    one = set_values(
+        load_search("worst-between"),
+        ["pre=none", "aggregator=krum", "method=sgd", "learning_rate=1"],
+    )
+    assert [name for name, _ in one.points()] == [
+        "worst-between: method=sgd, aggregator=krum, learning_rate=1"
+    ]
     with pytest.raises(SpecError, match="search varies attack"):
         set_values(search, ["attack=sf"])
 

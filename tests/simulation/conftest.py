@@ -9,5 +9,7 @@ from dynabro_cli.simulation.round.acceptance import Probe
 
 @pytest.fixture
 def no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No acceptance ratio is measured, so that attack and rule are asked for the round's sake only."""
+    """No acceptance ratio is measured, so that attack and rule are asked for the round's sake
+    only.
+    """
     monkeypatch.setattr(Probe, "wanted", lambda *_: False)

@@ -42,8 +42,12 @@ def run(**fields: Any) -> Outcome:
     started, *middle, last = stream
     assert isinstance(started, events.Started)
     assert isinstance(last, events.Finished | events.Diverged)
-    rounds = [item for event in middle if isinstance(event, events.RoundsDone) for item in event.rounds]
-    return Outcome(started, rounds, [event for event in middle if isinstance(event, events.Evaluated)], last)
+    rounds = [
+        item for event in middle if isinstance(event, events.RoundsDone) for item in event.rounds
+    ]
+    return Outcome(
+        started, rounds, [event for event in middle if isinstance(event, events.Evaluated)], last
+    )
 
 
 def quadratic(**fields: Any) -> Outcome:
@@ -51,15 +55,28 @@ def quadratic(**fields: Any) -> Outcome:
     return run(**({"task": "quadratic", "eval_every": 1} | fields))
 
 
-def masks(switching: str, workers: int, byzantine: int, ticks: int, beta: float | None = None, seed: int = 0) -> list[Vectors]:
+def masks(
+    switching: str,
+    workers: int,
+    byzantine: int,
+    ticks: int,
+    beta: float | None = None,
+    seed: int = 0,
+) -> list[Vectors]:
     """The Byzantine workers at ticks 0, 1, ..."""
     strategy = make_switching(switching, workers=workers, byzantine=byzantine, seed=seed, beta=beta)
     return [strategy.mask(tick).numpy() for tick in range(ticks)]
 
 
-def noise(workers: int, round_: int, computation: int, batch_size: int = 1, seed: int = 0) -> Vectors:
+def noise(
+    workers: int, round_: int, computation: int, batch_size: int = 1, seed: int = 0
+) -> Vectors:
     """The noise of one mini-batch of every worker, [m, 2]."""
-    draws = Streams(seed).generator("noise", round_, computation).standard_normal((workers * batch_size, 2))
+    draws = (
+        Streams(seed)
+        .generator("noise", round_, computation)
+        .standard_normal((workers * batch_size, 2))
+    )
     return SIGMA * draws.reshape(workers, batch_size, 2).mean(1)
 
 
@@ -104,7 +121,9 @@ def gap(x: Vectors) -> float:
     return float(0.5 * x @ A @ x)
 
 
-def descend(directions: Callable[[int, Vectors], Vectors], rounds: int, rate: float) -> tuple[list[float], list[float]]:
+def descend(
+    directions: Callable[[int, Vectors], Vectors], rounds: int, rate: float
+) -> tuple[list[float], list[float]]:
     """x <- x - rate g for ``rounds`` rounds; return the gaps, from x_1 on, and the |g|."""
     x, gaps, norms = START, [gap(START)], []
     for round_ in range(rounds):
@@ -125,7 +144,9 @@ def momentum(
     gain: float,
     entry: str,
 ) -> Callable[[int, Vectors], Vectors]:
-    """The directions of worker momentum, with the attack before it, on what is sent, or on what is sent and kept."""
+    """The directions of worker momentum, with the attack before it, on what is sent, or on what is
+    sent and kept.
+    """
     kept = np.zeros((workers, 2))
 
     def direction(round_: int, x: Vectors) -> Vectors:
@@ -144,7 +165,9 @@ def momentum(
 
 @dataclasses.dataclass
 class DynaBRO:
-    """The directions of Algorithm 2, mini-batch after mini-batch; ``limit(J)`` is the filter's bound, inf without filter."""
+    """The directions of Algorithm 2, mini-batch after mini-batch; ``limit(J)`` is the filter's
+    bound, inf without filter.
+    """
 
     workers: int
     ticks: Sequence[Vectors]  # the identities at every tick of the clock
@@ -162,10 +185,13 @@ class DynaBRO:
         count = 2**drawn if drawn <= self.jmax else 1
         first = round_ if self.by_round else sum(self.costs)
         who = [self.ticks[first if self.by_round else first + k] for k in range(count)]
-        gradients = np.stack([x @ A + noise(self.workers, round_, k) for k in range(count)])  # [2^J, m, 2]
+        # [2^J, m, 2]
+        gradients = np.stack([x @ A + noise(self.workers, round_, k) for k in range(count)])
         static = all(np.array_equal(mask, who[0]) for mask in who)
         if not static:
-            gradients = np.stack([self.attack(own, mask) for own, mask in zip(gradients, who, strict=True)])
+            gradients = np.stack(
+                [self.attack(own, mask) for own, mask in zip(gradients, who, strict=True)]
+            )
 
         def sent(j: int) -> Vectors:
             message = gradients[: 2**j].mean(0)

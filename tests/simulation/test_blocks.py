@@ -1,4 +1,6 @@
-"""Runs with compiled convolution blocks: equal to runs without them, except for rounding, whatever else is in the run."""
+"""Runs with compiled convolution blocks: equal to runs without them, except for rounding, whatever
+else is in the run.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from collections.abc import Sequence
 import pytest
 
 from dynabro_cli import RunSpec, simulate
-from dynabro_cli.events import Checkpointed, Diverged, Evaluated, Event, Finished, RoundsDone, Started
+from dynabro_cli.events import (
+    Checkpointed,
+    Diverged,
+    Evaluated,
+    Event,
+    Finished,
+    RoundsDone,
+    Started,
+)
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.gradients.kernels import conv_block
 from dynabro_cli.machine import native
@@ -20,7 +30,15 @@ pytestmark = [
     pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler"),
     pytest.mark.usefixtures("enough_work"),
 ]
-BASE = RunSpec(model="cnn-digits", method="momentum:beta=0.9", workers=5, byzantine=1, batch_size=8, budget=12, eval_every=6)
+BASE = RunSpec(
+    model="cnn-digits",
+    method="momentum:beta=0.9",
+    workers=5,
+    byzantine=1,
+    batch_size=8,
+    budget=12,
+    eval_every=6,
+)
 
 
 @pytest.fixture
@@ -40,7 +58,10 @@ def events(spec: RunSpec, compile: str) -> list[Event]:  # noqa: A002
 def numbers(found: Sequence[Event]) -> list[float]:
     rounds = [round_ for event in found if isinstance(event, RoundsDone) for round_ in event.rounds]
     losses = [event.test_loss for event in found if isinstance(event, Evaluated)]
-    return [*(round_.gradient_norm for round_ in rounds), *(loss for loss in losses if loss is not None)]
+    return [
+        *(round_.gradient_norm for round_ in rounds),
+        *(loss for loss in losses if loss is not None),
+    ]
 
 
 @pytest.mark.thorough
@@ -75,7 +96,9 @@ def test_a_run_goes_on_from_a_checkpoint_bit_by_bit() -> None:
     run = resolve(BASE)
     whole = list(simulate_run(run, device="cpu"))
     stream = simulate_run(run, device="cpu", wanted=lambda: True)
-    checkpoint = next(event for event in stream if isinstance(event, Checkpointed) and event.totals.rounds == 5)
+    checkpoint = next(
+        event for event in stream if isinstance(event, Checkpointed) and event.totals.rounds == 5
+    )
     rest = list(simulate_run(run, device="cpu", resume=checkpoint.data))
     assert numbers(rest) == numbers(whole)[-len(numbers(rest)) :] or rest[-1] == whole[-1]
     assert isinstance(rest[-1], Finished)
@@ -83,7 +106,9 @@ def test_a_run_goes_on_from_a_checkpoint_bit_by_bit() -> None:
 
 
 def test_a_run_that_diverges_does_so_at_the_same_round() -> None:
-    spec = dataclasses.replace(BASE, learning_rate=1e7, aggregator="mean", attack="none", budget=200)
+    spec = dataclasses.replace(
+        BASE, learning_rate=1e7, aggregator="mean", attack="none", budget=200
+    )
     ends = [events(spec, choice)[-1] for choice in ("off", "auto")]
     plain, fast = ends
     assert isinstance(plain, Diverged)

@@ -66,17 +66,28 @@ def rows(happened: list[events.Event]) -> list[object]:
     stored: list[object] = []
     for event in happened:
         stored += event.rounds if isinstance(event, events.RoundsDone) else []
-        stored += [event] if isinstance(event, events.Evaluated | events.Finished | events.Diverged) else []
+        stored += (
+            [event]
+            if isinstance(event, events.Evaluated | events.Finished | events.Diverged)
+            else []
+        )
     return stored
 
 
 def changes(happened: list[events.Event]) -> list[events.Identity]:
     """What is stored of who is Byzantine, beside that."""
-    return [change for event in happened if isinstance(event, events.RoundsDone) for change in event.identities]
+    return [
+        change
+        for event in happened
+        if isinstance(event, events.RoundsDone)
+        for change in event.identities
+    ]
 
 
 def interrupted(run: Run, *rounds: int) -> tuple[list[events.Event], events.Checkpointed]:
-    """The events of a run up to its last checkpoint, and that; what would come after it is not computed."""
+    """The events of a run up to its last checkpoint, and that; what would come after it is not
+    computed.
+    """
     happened: list[events.Event] = []
     left = len(rounds)
     for event in simulate_run(run, threads=1, compile="off", wanted=Wanted(*rounds)):
@@ -112,25 +123,39 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "centered-clipping": "centered-clipping:tau=1",
         "dnc": "dnc:b=50",
     }
-    specs = {name: RunSpec(**DIGITS, method="dynabro:jmax=2", aggregator=fitting.get(name, name)) for name in rules}
+    specs = {
+        name: RunSpec(**DIGITS, method="dynabro:jmax=2", aggregator=fitting.get(name, name))
+        for name in rules
+    }
     specs["fltrust"] = dataclasses.replace(specs["fltrust"], data="iid:server=50")
     for name in PRE_AGGREGATORS.entries():
         chain = {"clipping": "clipping:c=1", "bucketing": "bucketing+bucketing:s=1"}.get(name, name)
         fields = {"byzantine": 2, "aggregator": "signguard"}
-        specs[f"before a rule, {name}"] = RunSpec(**DIGITS | fields, method="dynabro:jmax=2", pre_aggregators=chain)
+        specs[f"before a rule, {name}"] = RunSpec(
+            **DIGITS | fields, method="dynabro:jmax=2", pre_aggregators=chain
+        )
     for name in ATTACKS.entries():
-        fields = {"method": "momentum", "switching": "rotating"} if name == "momentum-tailored" else {"method": "sgd"}
+        fields = (
+            {"method": "momentum", "switching": "rotating"}
+            if name == "momentum-tailored"
+            else {"method": "sgd"}
+        )
         task = QUADRATIC if name in required else DIGITS
-        task = task | {"byzantine": 0} if name == "nan" else task  # what rules make of it is no matter here
+        # what rules make of it is no matter here
+        task = task | {"byzantine": 0} if name == "nan" else task
         specs[f"attack {name}"] = RunSpec(**task | fields, attack=required.get(name, name))
     specs |= {
         "mfm": RunSpec(**DIGITS, method="dynabro:filter=option2,noise_bound=5"),
         "measured noise": RunSpec(**DIGITS, method="dynabro:filter=option1,noise_bound=auto"),
         "momentum": RunSpec(**DIGITS, method="momentum"),
-        "heavy ball": RunSpec(**DIGITS, method="momentum:beta=0.99,form=heavy-ball", pre_aggregators="nnm"),
+        "heavy ball": RunSpec(
+            **DIGITS, method="momentum:beta=0.99,form=heavy-ball", pre_aggregators="nnm"
+        ),
         "byzantine-sgd": RunSpec(**DIGITS, method="byzantine-sgd:threshold_B=5", attack="sf"),
         "safeguard": RunSpec(**DIGITS, method="safeguard:scale=0.02,T0=3,T1=7", attack="sf"),
-        "safeguard, single": RunSpec(**DIGITS, method="safeguard:guards=single,T0=4,threshold0=0.2", attack="sf"),
+        "safeguard, single": RunSpec(
+            **DIGITS, method="safeguard:guards=single,T0=4,threshold0=0.2", attack="sf"
+        ),
         "marina-pp": RunSpec(**DIGITS, method="marina-pp:batches=5,C=4"),
         "marina-pp, all samples": RunSpec(**DIGITS | {"batch_size": 100}, method="marina-pp"),
         "local-steps": RunSpec(**DIGITS, method="local-steps:H=2", clock="computation"),
@@ -139,22 +164,44 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "mu2-sgd": RunSpec(**DIGITS, method="mu2-sgd", clock="computation"),
         "adagrad-norm": RunSpec(**DIGITS, method="sgd", lr_rule="adagrad-norm"),
         "drop": RunSpec(**DIGITS, method="sgd", lr_drop="0.2:0.1"),
-        "within rounds": RunSpec(**DIGITS, clock="computation", switching="bernoulli:p=0.1,D=5,delta_max=0.4"),
+        "within rounds": RunSpec(
+            **DIGITS, clock="computation", switching="bernoulli:p=0.1,D=5,delta_max=0.4"
+        ),
         "kept attacks": RunSpec(**DIGITS, method="momentum", attack_entry="state"),
-        "an attack that learns": RunSpec(**DIGITS, method="momentum", attack="mimic:target=learned,warmup=5"),
-        "an attack that sees memory": RunSpec(**DIGITS, method="momentum", attack="optimal-ipm:evals=4"),
+        "an attack that learns": RunSpec(
+            **DIGITS, method="momentum", attack="mimic:target=learned,warmup=5"
+        ),
+        "an attack that sees memory": RunSpec(
+            **DIGITS, method="momentum", attack="optimal-ipm:evals=4"
+        ),
         "labels within rounds": RunSpec(
-            **DIGITS, clock="computation", attack="label-flip", switching="bernoulli:p=0.1,D=5,delta_max=0.4"
+            **DIGITS,
+            clock="computation",
+            attack="label-flip",
+            switching="bernoulli:p=0.1,D=5,delta_max=0.4",
         ),
         "attacks of several kinds": RunSpec(
-            **DIGITS, clock="computation", attack="mixed:parts=label-flip/mimic:target=learned/gaussian/optimal-alie:evals=3"
+            **DIGITS,
+            clock="computation",
+            attack="mixed:parts=label-flip/mimic:target=learned/gaussian/optimal-alie:evals=3",
         ),
         "bf16": RunSpec(**DIGITS, method="momentum", precision="bf16"),
-        "dirichlet": RunSpec(**DIGITS, method="momentum", data="dirichlet:alpha=0.3", validation=0.2),
+        "dirichlet": RunSpec(
+            **DIGITS, method="momentum", data="dirichlet:alpha=0.3", validation=0.2
+        ),
         "sorted": RunSpec(**DIGITS, method="dynabro:jmax=2", data="sorted"),
-        "adaptive": RunSpec(**DIGITS, method="momentum", switching="adaptive:below=9,patience=4", aggregator="gm"),
-        "trace": RunSpec(**DIGITS, method="dynabro", switching=f"trace:file={TRACE},repeat=true", clock="computation"),
-        "on-level": RunSpec(**DIGITS, method="dynabro:jmax=2", switching="on-level:level=1,K=2", clock="computation"),
+        "adaptive": RunSpec(
+            **DIGITS, method="momentum", switching="adaptive:below=9,patience=4", aggregator="gm"
+        ),
+        "trace": RunSpec(
+            **DIGITS,
+            method="dynabro",
+            switching=f"trace:file={TRACE},repeat=true",
+            clock="computation",
+        ),
+        "on-level": RunSpec(
+            **DIGITS, method="dynabro:jmax=2", switching="on-level:level=1,K=2", clock="computation"
+        ),
         "round-robin": RunSpec(**DIGITS, method="momentum", switching="round-robin:K=2"),
         "participation": RunSpec(**DIGITS, method="momentum", participation=0.6, attack="alie"),
         "diverging": RunSpec(**DIGITS, method="sgd", learning_rate=300, weight_decay=1.0),
@@ -172,19 +219,33 @@ def test_networks_with_statistics_of_their_own_and_several_interruptions(model: 
     data = None
     for after in (1, FLUSH_ROUNDS - 1, FLUSH_ROUNDS, 7):
         happened = made(run, wanted=Wanted(after), resume=data)
-        cut = next(index for index, event in enumerate(happened) if isinstance(event, events.Checkpointed))
+        cut = next(
+            index for index, event in enumerate(happened) if isinstance(event, events.Checkpointed)
+        )
         stored += rows(happened[:cut])
         data = happened[cut].data  # type: ignore[union-attr]
     assert repr(stored + rows(made(run, resume=data))) == repr(clean)
 
 
 def test_a_schedule_that_follows_the_run_goes_on_where_it_was() -> None:
-    """Interrupted within a row of rejections, one of which is in the checkpoint: without it the next set would come later."""
-    run = resolve(RunSpec(**DIGITS, method="momentum", switching="adaptive:below=9,patience=4", aggregator="gm", seed=1))
+    """Interrupted within a row of rejections, one of which is in the checkpoint: without it the
+    next set would come later.
+    """
+    run = resolve(
+        RunSpec(
+            **DIGITS,
+            method="momentum",
+            switching="adaptive:below=9,patience=4",
+            aggregator="gm",
+            seed=1,
+        )
+    )
     before, checkpoint = interrupted(run, 7)
     told = changes(before) + changes(made(run, resume=checkpoint.data))
     assert [change.tick for change in told[:5]] == [0, 4, 8, 12, 16]
-    code = next(event.record["code_digests"] for event in before if isinstance(event, events.Started))
+    code = next(
+        event.record["code_digests"] for event in before if isinstance(event, events.Started)
+    )
     assert Checkpoint.decode(checkpoint.data, run.spec, code).state.switching == {
         "draws": torch.tensor(1),
         "rejected": torch.tensor(3),
@@ -194,22 +255,32 @@ def test_a_schedule_that_follows_the_run_goes_on_where_it_was() -> None:
 def test_a_checkpoint_of_other_data_is_not_resumed(tmp_path: Path) -> None:
     """Other labels, and other inputs of another size: the run starts over and says why."""
     x, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 2
-    run = resolve(RunSpec(task="npz:file=d.npz", method="momentum", workers=3, byzantine=1, budget=40), tmp_path)
+    run = resolve(
+        RunSpec(task="npz:file=d.npz", method="momentum", workers=3, byzantine=1, budget=40),
+        tmp_path,
+    )
     np.savez(tmp_path / "d.npz", X=x, y=y)
-    data = next(e.data for e in made(run, data_dir=tmp_path, wanted=Wanted(7)) if isinstance(e, events.Checkpointed))
+    data = next(
+        e.data
+        for e in made(run, data_dir=tmp_path, wanted=Wanted(7))
+        if isinstance(e, events.Checkpointed)
+    )
     for arrays in ({"X": x, "y": 1 - y}, {"X": x[:, :3], "y": y}, {"X": x, "y": y}):
         np.savez(tmp_path / "d.npz", **arrays)
         started = next(simulate_run(run, data_dir=tmp_path, threads=1, resume=data))
         assert isinstance(started, events.Started)
         kept = arrays["y"][0] == 0 and arrays["X"].shape[1] == 4
-        assert started.unused == (None if kept else "the checkpoint was made with another version of the data")
+        assert started.unused == (
+            None if kept else "the checkpoint was made with another version of the data"
+        )
         assert (started.resumed is not None) == kept
 
 
 def test_checkpoints_change_nothing() -> None:
     run = resolve(RunSpec(**DIGITS, method="momentum"))
     happened = made(run, wanted=lambda: True)
-    assert sum(isinstance(event, events.Checkpointed) for event in happened) == 39  # none after the last round
+    # none after the last round
+    assert sum(isinstance(event, events.Checkpointed) for event in happened) == 39
     assert repr(rows(happened)) == repr(rows(made(run)))
 
 
@@ -251,7 +322,9 @@ def test_what_cannot_be_gone_on_from_is_left_alone(tmp_path: Path) -> None:
     data = checkpoint.data
     other = resolve(dataclasses.replace(run.spec, seed=1))
     harm = rewritten(data, totals=Harmful(tmp_path / "harm"))
-    code = next(event.record["code_digests"] for event in before if isinstance(event, events.Started))
+    code = next(
+        event.record["code_digests"] for event in before if isinstance(event, events.Started)
+    )
     made_by = {"format": 1, "dynabro": __version__, "torch": str(torch.__version__)}
     bad = {
         "no checkpoint": b"x",
@@ -259,7 +332,9 @@ def test_what_cannot_be_gone_on_from_is_left_alone(tmp_path: Path) -> None:
         "half": data[: len(data) // 2],
         "another version": rewritten(data, made_by={"format": 1, "dynabro": "0", "torch": "1"}),
         "other code": rewritten(data, made_by=made_by | json.loads(code) | {"engine": "0" * 12}),
-        "other data": rewritten(data, made_by=made_by | json.loads(code) | {"data/digits": "0" * 12}),
+        "other data": rewritten(
+            data, made_by=made_by | json.loads(code) | {"data/digits": "0" * 12}
+        ),
         "code of which nothing is known": rewritten(data, made_by=made_by),
         "too little": rewritten(data, state={}),
         "another shape": rewritten(data, totals=None),

@@ -58,8 +58,12 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
-def compile_by(monkeypatch: pytest.MonkeyPatch, stand_in: Callable[..., Any]) -> list[dict[str, Any]]:
-    """Let ``stand_in(function, *arguments)`` stand for every compiled function; return the options given to torch."""
+def compile_by(
+    monkeypatch: pytest.MonkeyPatch, stand_in: Callable[..., Any]
+) -> list[dict[str, Any]]:
+    """Let ``stand_in(function, *arguments)`` stand for every compiled function; return the options
+    given to torch.
+    """
     calls: list[dict[str, Any]] = []
 
     def fake(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
@@ -94,7 +98,10 @@ def test_off() -> None:
 @pytest.mark.usefixtures("compiler_here")
 def test_auto_decides_by_the_work() -> None:
     assert COMPILE_WORK > 0
-    little, enough = (Compiler("auto", work=work, device=CPU) for work in (COMPILE_WORK * (1 - 1e-9), COMPILE_WORK))
+    little, enough = (
+        Compiler("auto", work=work, device=CPU)
+        for work in (COMPILE_WORK * (1 - 1e-9), COMPILE_WORK)
+    )
     assert (little.enabled, little.reason) == (False, "off: too little work")
     assert little(add_one) is add_one
     assert (enough.enabled, enough.reason) == (True, "on")
@@ -115,7 +122,9 @@ def test_on_compiles_however_little_it_is() -> None:
         ("auto", KERNEL_AGGREGATES, "compile"),
     ],
 )
-def test_kernels_of_rules(choice: str, aggregates: float, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_of_rules(
+    choice: str, aggregates: float, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(native, "_first_use", "compile")
     use_kernels(choice, aggregates)
     assert native._first_use == expected
@@ -127,13 +136,17 @@ def test_without_a_cpp_compiler() -> None:
     assert (compiler.enabled, compiler.reason) == (False, "off: no C++ compiler")
     with pytest.raises(SpecError) as caught:
         Compiler("on", work=ENOUGH, device=CPU)
-    assert caught.value.problems == ["compile=on needs a C++ compiler, which was not found. Try: install it, or --compile off"]
+    assert caught.value.problems == [
+        "compile=on needs a C++ compiler, which was not found. Try: install it, or --compile off"
+    ]
     assert Compiler("off", work=ENOUGH, device=CPU).reason == "off"
 
 
 @pytest.mark.usefixtures("no_compiler")
 @pytest.mark.parametrize("name", ["g++", "clang++", "my-c++"])
-def test_what_counts_as_a_cpp_compiler(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_counts_as_a_cpp_compiler(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     program = tmp_path / name
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -145,7 +158,9 @@ def test_what_counts_as_a_cpp_compiler(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("choice", ["auto", "on"])
-def test_nothing_is_compiled_by_torch_on_a_gpu(choice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_compiled_by_torch_on_a_gpu(
+    choice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gpu_kernels, "obstacle", lambda _: None)
     compiler = Compiler(choice, work=ENOUGH, device=CUDA)
     assert (compiler.enabled, compiler.reason, compiler.on_host) == (False, "triton", False)
@@ -189,7 +204,11 @@ def test_what_is_set_before_compiling(monkeypatch: pytest.MonkeyPatch, tmp_path:
     ):
         warnings.simplefilter("always")
         Compiler("on", work=0, device=CPU)(add_one)(torch.zeros(()))
-        warnings.warn("TensorFloat32 tensor cores for float32 matrix multiplication available", UserWarning, stacklevel=1)
+        warnings.warn(
+            "TensorFloat32 tensor cores for float32 matrix multiplication available",
+            UserWarning,
+            stacklevel=1,
+        )
         assert torch._dynamo.config.recompile_limit == compilation.SHAPES >= 10
         assert torch._inductor.config.cpp.threads == torch.get_num_threads()
     assert warned == []
@@ -207,12 +226,16 @@ def test_each_kind_of_processor_has_a_cache_of_its_own(monkeypatch: pytest.Monke
         return native.processor()
 
     core = "processor\t: {}\nmodel name\t: One\ncpu MHz\t: {}\nflags\t: fpu avx2{}\n"
-    assert name(core.format(0, 1000, "")) == name(core.format(0, 2000, "") + core.format(1, 3000, ""))
+    assert name(core.format(0, 1000, "")) == name(
+        core.format(0, 2000, "") + core.format(1, 3000, "")
+    )
     assert name(core.format(0, 1000, "")) != name(core.format(0, 1000, " avx512f"))
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_the_only_compiler_is_named_to_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_only_compiler_is_named_to_torch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     program = tmp_path / "clang++"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -224,7 +247,9 @@ def test_the_only_compiler_is_named_to_torch(monkeypatch: pytest.MonkeyPatch, tm
 @pytest.mark.usefixtures("compiler_here")
 def test_ten_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     real = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda function, **options: real(function, backend="eager", **options))
+    monkeypatch.setattr(
+        torch, "compile", lambda function, **options: real(function, backend="eager", **options)
+    )
     compiler = Compiler("auto", work=ENOUGH, device=CPU)
     function = compiler(lambda x: x * 2)
     for length in range(2, 12):
@@ -251,7 +276,9 @@ def test_compiled_in_earnest() -> None:
         return
     compiler = Compiler("on", work=0, device=CPU)
     function = compiler(update)
-    gradients = [torch.randn(5, 1000, generator=torch.Generator().manual_seed(round_)) for round_ in range(3)]
+    gradients = [
+        torch.randn(5, 1000, generator=torch.Generator().manual_seed(round_)) for round_ in range(3)
+    ]
     states = torch.zeros(5, 1000), torch.zeros(5, 1000)
     for gradient in gradients:
         torch.testing.assert_close(function(states[0], gradient), update(states[1], gradient))
@@ -271,7 +298,9 @@ assert Compiler({choice!r}, work=1, device=torch.device("cpu"))(abs)(-1) == 1
 list(simulate(RunSpec(model="logistic", method="sgd", budget=2), device="cpu", compile={choice!r}))
 print(sum(name.startswith(("torch._dynamo", "torch._inductor")) for name in sys.modules))
 """
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert answer.stdout == "0\n"
 
 
@@ -287,7 +316,9 @@ FAILURES: list[tuple[Exception, str, str]] = [
 
 @pytest.mark.usefixtures("compiler_here")
 @pytest.mark.parametrize(("error", "name", "line"), FAILURES, ids=[name for _, name, _ in FAILURES])
-def test_auto_falls_back(error: Exception, name: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_falls_back(
+    error: Exception, name: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tried = []
 
     def fail(*_: object) -> None:
@@ -308,7 +339,9 @@ def test_auto_falls_back(error: Exception, name: str, line: str, monkeypatch: py
 
 @pytest.mark.usefixtures("compiler_here")
 @pytest.mark.parametrize(("error", "name", "line"), FAILURES, ids=[name for _, name, _ in FAILURES])
-def test_on_says_so(error: Exception, name: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_says_so(
+    error: Exception, name: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compile_by(monkeypatch, fail_with(error))
     with pytest.raises(RunError) as caught:
         Compiler("on", work=0, device=CPU)(add_one)(torch.zeros(()))
@@ -340,7 +373,10 @@ def test_a_torch_that_cannot_compile_here(monkeypatch: pytest.MonkeyPatch) -> No
     compiler = Compiler("auto", work=ENOUGH, device=CPU)
     assert float(compiler(add_one)(torch.zeros(()))) == 1
     assert (compiler.enabled, compiler.reason) == (False, "off: RuntimeError")
-    with pytest.raises(RunError, match=r"compiling failed \(RuntimeError: torch.compile is not supported on Python 3.99\+\)"):
+    with pytest.raises(
+        RunError,
+        match=r"compiling failed \(RuntimeError: torch.compile is not supported on Python 3.99\+\)",
+    ):
         Compiler("on", work=0, device=CPU)(add_one)(torch.zeros(()))
 
 
@@ -353,7 +389,8 @@ def test_the_functions_own_errors_are_its_own(choice: str, monkeypatch: pytest.M
         runs.append(1)
         raise ValueError("my own")
 
-    for stand_in in (lambda function, x: function(x), fail_with(FAILURES[0][0])):  # met when run, and when traced
+    # met when run, and when traced
+    for stand_in in (lambda function, x: function(x), fail_with(FAILURES[0][0])):
         runs.clear()
         compile_by(monkeypatch, stand_in)
         compiler = Compiler(choice, work=ENOUGH, device=CPU)
@@ -377,7 +414,11 @@ def test_a_run_tells_its_work_and_records_the_reason(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(setup, "Compiler", Told)
     started = next(
-        simulate(RunSpec(method="sgd", model="logistic", workers=5, byzantine=2, budget=3), device="cpu", compile="on")
+        simulate(
+            RunSpec(method="sgd", model="logistic", workers=5, byzantine=2, budget=3),
+            device="cpu",
+            compile="on",
+        )
     )
     assert isinstance(started, events.Started)
     assert given == [{"choice": "on", "work": 3 * 5 * 650, "device": CPU}]

@@ -1,4 +1,6 @@
-"""Attacks on data: whose labels are wrong in which computation, and what becomes of the gradients and the losses."""
+"""Attacks on data: whose labels are wrong in which computation, and what becomes of the gradients
+and the losses.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images
 
 M, B = 5, 4
-COMMON: dict[str, Any] = {"task": "digits", "model": "mlp:hidden=8", "workers": M, "byzantine": 2, "batch_size": B}
+COMMON: dict[str, Any] = {
+    "task": "digits",
+    "model": "mlp:hidden=8",
+    "workers": M,
+    "byzantine": 2,
+    "batch_size": B,
+}
 CPU = torch.device("cpu")
 
 
@@ -36,7 +44,9 @@ def problem(*, flipped: bool = False) -> ImageProblem:
 
 @pytest.mark.parametrize("computations", [(0,), (1, 2, 3)])
 def test_gradients_are_those_of_the_changed_labels(computations: Sequence[int]) -> None:
-    """The result equals training on data with wrong labels for the marked workers; in each computation for others."""
+    """The result equals training on data with wrong labels for the marked workers; in each
+    computation for others.
+    """
 
     def relabel(labels: Tensor, computation: int, classes: int) -> Tensor:
         assert (labels.shape, classes) == ((M, B), 10)
@@ -57,12 +67,23 @@ def test_gradients_are_those_of_the_changed_labels(computations: Sequence[int]) 
     torch.testing.assert_close(mixed.observed().losses, losses)
 
 
-def watched(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> tuple[list[events.Event], dict[int, list[Tensor]]]:
-    """A run's events, and whose labels were changed in its computations: for each round a mask of every one."""
+def watched(
+    spec: RunSpec, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[events.Event], dict[int, list[Tensor]]]:
+    """A run's events, and whose labels were changed in its computations: for each round a mask of
+    every one.
+    """
     seen: dict[int, list[Tensor]] = {}
     compute = ImageProblem.sum_gradients
 
-    def spy(self: ImageProblem, round_: int, computations: Any, workers: Tensor, total: Any, relabel: Any = None) -> Tensor:
+    def spy(
+        self: ImageProblem,
+        round_: int,
+        computations: Any,
+        workers: Tensor,
+        total: Any,
+        relabel: Any = None,
+    ) -> Tensor:
         if relabel is not None:
             for computation in computations:
                 labels = torch.zeros(M, 1, dtype=torch.int64)
@@ -75,10 +96,21 @@ def watched(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> tuple[list[events
 
 @pytest.mark.parametrize("attack", ["label-flip", "mixed:parts=label-flip/sf"])
 @pytest.mark.parametrize("clock", ["round", "computation"])
-def test_who_is_byzantine_at_the_computation(clock: str, attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = RunSpec(**COMMON, method="dynabro:jmax=3", attack=attack, switching="periodic:K=3", clock=clock, budget=40)
+def test_who_is_byzantine_at_the_computation(
+    clock: str, attack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = RunSpec(
+        **COMMON,
+        method="dynabro:jmax=3",
+        attack=attack,
+        switching="periodic:K=3",
+        clock=clock,
+        budget=40,
+    )
     happened, seen = watched(spec, monkeypatch)
-    rounds = [row for event in happened if isinstance(event, events.RoundsDone) for row in event.rounds]
+    rounds = [
+        row for event in happened if isinstance(event, events.RoundsDone) for row in event.rounds
+    ]
     switching, spent = make_switching("periodic:K=3", workers=M, byzantine=2), 0
     flips = torch.arange(M) % 2 == 0 if "/" in attack else torch.ones(M, dtype=torch.bool)
     for row in rounds:
@@ -95,31 +127,54 @@ def of(happened: list[events.Event], name: str) -> list[Any]:
 
 
 def test_the_loss_is_that_of_honest_workers() -> None:
-    """At a learning rate that moves nothing, the loss is the loss of the same run without attack."""
-    fields = COMMON | {"method": "sgd", "aggregator": "mean", "learning_rate": 1e-30, "budget": 30, "eval_every": 10}
-    flipped, clean = (list(simulate(RunSpec(**fields, attack=attack))) for attack in ("label-flip", "none"))
+    """At a learning rate that moves nothing, the loss is the loss of the same run without
+    attack.
+    """
+    fields = COMMON | {
+        "method": "sgd",
+        "aggregator": "mean",
+        "learning_rate": 1e-30,
+        "budget": 30,
+        "eval_every": 10,
+    }
+    flipped, clean = (
+        list(simulate(RunSpec(**fields, attack=attack))) for attack in ("label-flip", "none")
+    )
     assert of(flipped, "train_loss") == of(clean, "train_loss")
     assert None not in of(flipped, "train_loss")[1:]
 
 
 def test_where_no_worker_is_honest_there_is_no_loss() -> None:
     fields = COMMON | {"method": "sgd", "budget": 3, "switching": "bernoulli:p=1,D=1,delta_max=1"}
-    flipped, negated = (list(simulate(RunSpec(**fields, attack=attack))) for attack in ("label-flip", "sf"))
+    flipped, negated = (
+        list(simulate(RunSpec(**fields, attack=attack))) for attack in ("label-flip", "sf")
+    )
     assert of(flipped, "train_loss")[1:] == [None]
     assert None not in of(negated, "train_loss")[1:]
 
 
 def test_it_is_an_attack() -> None:
-    """All workers on wrong labels learn them: accuracy falls under guessing, and under a run without attack."""
-    fields = COMMON | {"method": "sgd", "budget": 150, "eval_every": 150, "learning_rate": 0.2, "aggregator": "mean"}
+    """All workers on wrong labels learn them: accuracy falls under guessing, and under a run
+    without attack.
+    """
+    fields = COMMON | {
+        "method": "sgd",
+        "budget": 150,
+        "eval_every": 150,
+        "learning_rate": 0.2,
+        "aggregator": "mean",
+    }
     everyone = fields | {"switching": "bernoulli:p=1,D=1,delta_max=1"}
     wrong, clean = (
-        of(list(simulate(RunSpec(**everyone, attack=attack))), "test_accuracy")[-1] for attack in ("label-flip", "none")
+        of(list(simulate(RunSpec(**everyone, attack=attack))), "test_accuracy")[-1]
+        for attack in ("label-flip", "none")
     )
     assert wrong < 0.1
     assert clean > 0.4
 
 
-def test_the_other_attacks_compute_with_the_labels_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_other_attacks_compute_with_the_labels_of_the_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     _, seen = watched(RunSpec(**COMMON, method="sgd", attack="sf", budget=5), monkeypatch)
     assert not seen

@@ -1,4 +1,6 @@
-"""The view of an attack that sees the defence: the server's answer to other vectors, without changing anything."""
+"""The view of an attack that sees the defence: the server's answer to other vectors, without
+changing anything.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ Vectors = np.ndarray
 
 
 def search(distance: Callable[[float], float]) -> float:
-    """The line search in plain numbers: doubling steps from 1 while they lead farther, then steps times 0.8."""
+    """The line search in plain numbers: doubling steps from 1 while they lead farther, then steps
+    times 0.8.
+    """
     best, step, farthest, grows = 0.0, 1.0, distance(0.0), True
     for _ in range(ASKED - 1):
         found = distance(best + step)
@@ -80,7 +84,12 @@ def test_every_level_and_in_dynamic_rounds_every_computation(aggregator: str, cl
     )
     combine = RULES[aggregator]
     steps = DynaBRO(
-        M, masks("periodic:K=3", M, F, 80), clock == "round", 3, optimal_ipm(combine), lambda rows, _: combine(rows)
+        M,
+        masks("periodic:K=3", M, F, 80),
+        clock == "round",
+        3,
+        optimal_ipm(combine),
+        lambda rows, _: combine(rows),
     )
     gaps, norms = descend(steps, len(outcome.rounds), 0.001)
     assert_allclose(outcome.gaps, gaps, rtol=1e-9)
@@ -121,7 +130,9 @@ def test_the_workers_momentum_is_seen(aggregator: str, entry: str) -> None:
             attacked = np.where(mask[:, None], -epsilon * own[~mask].mean(0), own)
             return 0.8 * memory + 0.2 * attacked
 
-        memory = momenta(search(lambda epsilon: float(np.linalg.norm(combine(momenta(epsilon)) - target))))
+        memory = momenta(
+            search(lambda epsilon: float(np.linalg.norm(combine(momenta(epsilon)) - target)))
+        )
         return combine(memory)
 
     gaps, norms = descend(direction, 20, 0.001)
@@ -135,7 +146,9 @@ def test_of_how_many_mini_batches(clock: str, monkeypatch: pytest.MonkeyPatch) -
     """A level's message is of its prefix, and one computation's gradients are of one mini-batch."""
     calls: list[float] = []
 
-    def aggregate(messages: Tensor, state: dict[str, Tensor], batches: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    def aggregate(
+        messages: Tensor, state: dict[str, Tensor], batches: Any
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         calls.append(float(batches))
         return messages.mean(0), state
 
@@ -165,7 +178,9 @@ def test_of_how_many_mini_batches(clock: str, monkeypatch: pytest.MonkeyPatch) -
 # --- one question, asked of parts that count
 
 
-def counting(messages: Tensor, state: dict[str, Tensor], batches: Any) -> tuple[Tensor, dict[str, Tensor]]:
+def counting(
+    messages: Tensor, state: dict[str, Tensor], batches: Any
+) -> tuple[Tensor, dict[str, Tensor]]:
     """A rule whose answer depends on how often it was asked, and on the number of mini-batches."""
     count = state.get("count", messages.new_zeros(()))
     return messages.mean(0) + 100 * count + 1000 * batches, {"count": count + 1}
@@ -178,7 +193,9 @@ def ask(
     compiler: Compiler | None = None,
     method: str = "momentum:beta=0.5",
 ) -> tuple[Any, dict[str, Tensor], Tensor]:
-    """The server's answer to one question with separate states; the states after it, and the given total."""
+    """The server's answer to one question with separate states; the states after it, and the given
+    total.
+    """
     spec = RunSpec(attack_entry=entry)
     workers: Method = REGISTRIES["methods"].parse(method).build(MethodSetting(3, 10))
     given: dict[str, Any] = {} if compiler is None else {"compiler": compiler}
@@ -186,23 +203,32 @@ def ask(
     mask, total = torch.tensor([False, False, True]), torch.tensor([[2.0], [4.0], [9.0]])
     question = Question(total, None, batches, mask, mask, attacked=False, judged=True)
     memory = {"momentum": torch.tensor([[10.0], [20.0], [30.0]])} if "momentum" in method else {}
-    return make_server(parts).answer(question, {}, memory, {"count": torch.tensor(3.0)}), memory, total
+    return (
+        make_server(parts).answer(question, {}, memory, {"count": torch.tensor(3.0)}),
+        memory,
+        total,
+    )
 
 
 def shown(seen: list[Any]) -> Attack:
-    """Attack that sends 6, and keeps its view: the honest mean, and the aggregates of the own vectors, of 6, and of 6 again."""
+    """Attack that sends 6, and keeps its view: the honest mean, and the aggregates of the own
+    vectors, of 6, and of 6 again.
+    """
 
     def messages(own: Tensor, byzantine: Tensor, _: dict[str, Tensor], defence: Defence) -> Tensor:
         sent = replace(own, byzantine, torch.tensor(6.0))
-        seen.extend([float(defence.honest), *(float(defence.aggregate(rows)) for rows in (own, sent, sent))])
+        seen.extend(
+            [float(defence.honest), *(float(defence.aggregate(rows)) for rows in (own, sent, sent))]
+        )
         return sent
 
     return Attack({}, messages, stay, sees_defence=True)
 
 
 def test_golden_gradient() -> None:
-    # momenta: (10 + 2)/2 = 6, (20 + 4)/2 = 12, (30 + 9)/2 = 19.5 or (30 + 6)/2 = 18; the honest mean is 9, the mean 12.5 or
-    # 12; the rule adds 300, as it was asked 3 times before, and 1000 for one mini-batch
+    # momenta: (10 + 2)/2 = 6, (20 + 4)/2 = 12, (30 + 9)/2 = 19.5 or (30 + 6)/2 = 18; the honest
+    # mean is 9, the mean 12.5 or 12; the rule adds 300, as it was asked 3 times before, and 1000
+    # for one mini-batch
     seen: list[float] = []
     answer, _, total = ask("gradient", shown(seen))
     assert seen == [9.0, 1312.5, 1312.0, 1312.0]
@@ -220,11 +246,16 @@ def test_golden_message(entry: str) -> None:
     answer, _, _ = ask(entry, shown(seen))
     assert seen == [9.0, 1312.5, 1308.0, 1308.0]
     assert answer.aggregate.tolist() == [1308.0]
-    assert answer.method["momentum"].flatten().tolist() == [6.0, 12.0, 6.0 if entry == "state" else 19.5]
+    assert answer.method["momentum"].flatten().tolist() == [
+        6.0,
+        12.0,
+        6.0 if entry == "state" else 19.5,
+    ]
 
 
 def test_golden_levels() -> None:
-    # sums of two mini-batches: means 1, 2 and 4.5; without memory they are sent as they are, and the rule adds 2000
+    # sums of two mini-batches: means 1, 2 and 4.5; without memory they are sent as they are, and
+    # the rule adds 2000
     seen: list[float] = []
     answer, _, _ = ask("gradient", shown(seen), torch.tensor(2.0), method="sgd")
     assert seen == pytest.approx([1.5, 2302.5, 2303.0, 2303.0])
@@ -235,7 +266,9 @@ def test_golden_levels() -> None:
 
 
 def test_the_rule_is_compiled_and_the_attack_is_not() -> None:
-    """Counted by a compiler that compiles nothing: an ordinary attack is one function with the rest."""
+    """Counted by a compiler that compiles nothing: an ordinary attack is one function with the
+    rest.
+    """
     compiled: list[str] = []
 
     class Named(Compiler):
@@ -255,7 +288,9 @@ def test_the_rule_is_compiled_and_the_attack_is_not() -> None:
 def test_compiled_is_eager(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced as one graph, and not compiled, so that it is quick."""
     real = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda function, **options: real(function, backend="eager", **options))
+    monkeypatch.setattr(
+        torch, "compile", lambda function, **options: real(function, backend="eager", **options)
+    )
     monkeypatch.setattr(compilation, "missing_tool", lambda: None)
     built = REGISTRIES["attacks"].parse(attack).build(AttackSetting(3))
     compiler = Compiler("on", work=0, device=torch.device("cpu"))

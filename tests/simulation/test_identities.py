@@ -26,9 +26,19 @@ class Still:
     x = torch.zeros(3)
 
 
-def parts(attack: str, method: str = "sgd", entry: str = "gradient", clock: str = "round", **masks: Any) -> Parts:
+def parts(
+    attack: str, method: str = "sgd", entry: str = "gradient", clock: str = "round", **masks: Any
+) -> Parts:
     """Parts in which the strategy answers with BYZANTINE, or with ``masks["at"]`` by tick."""
-    spec = RunSpec(attack=attack, method=method, attack_entry=entry, clock=clock, workers=5, byzantine=2, batch_size=2)
+    spec = RunSpec(
+        attack=attack,
+        method=method,
+        attack_entry=entry,
+        clock=clock,
+        workers=5,
+        byzantine=2,
+        batch_size=2,
+    )
     run = resolve(spec)
     made, aggregator = run.assemble()
 
@@ -53,9 +63,11 @@ def parts(attack: str, method: str = "sgd", entry: str = "gradient", clock: str 
         ("none", "sgd", "gradient", True),
         ("ipm", "sgd", "gradient", False),
         ("alie", "dynabro", "gradient", False),
-        ("ipm", "momentum", "gradient", False),  # the attack's vector takes the place of the worker's gradient
+        # the attack's vector takes the place of the worker's gradient
+        ("ipm", "momentum", "gradient", False),
         ("ipm", "momentum", "state", False),
-        ("ipm", "momentum", "message", True),  # the worker's own momentum goes on, and shows when it is honest again
+        # the worker's own momentum goes on, and shows when it is honest again
+        ("ipm", "momentum", "message", True),
         ("ipm", "sgd", "message", False),
         ("sf", "momentum", "state", True),
     ],
@@ -80,10 +92,16 @@ def test_all_where_none_or_all_are_byzantine(count: int) -> None:
 
 
 def test_by_computation_or_by_the_last() -> None:
-    """An attack on gradients replaces each computation's, one on messages the sum, by who is Byzantine at the end."""
+    """An attack on gradients replaces each computation's, one on messages the sum, by who is
+    Byzantine at the end.
+    """
     at = [torch.arange(5) < count for count in (1, 2, 2)]
     of_gradients = identify(parts("ipm", clock="computation", at=at), State(), 3)
-    assert [tick.computed.tolist() for tick in of_gradients.ticks] == [[1, 2, 3, 4], [2, 3, 4], [2, 3, 4]]
+    assert [tick.computed.tolist() for tick in of_gradients.ticks] == [
+        [1, 2, 3, 4],
+        [2, 3, 4],
+        [2, 3, 4],
+    ]
     of_messages = identify(parts("ipm", entry="message", clock="computation", at=at), State(), 3)
     assert [tick.computed.tolist() for tick in of_messages.ticks] == [[2, 3, 4]] * 3
     assert of_gradients.drawn.changes == 1
@@ -96,18 +114,29 @@ CELLS = [
     {"method": "momentum", "switching": "periodic:K=3", "attack_entry": "message"},
     {"method": "dynabro", "switching": "bernoulli:p=0.2,D=10,delta_max=1"},
     {"method": "dynabro", "switching": "periodic:K=2", "clock": "computation"},
-    {"method": "dynabro", "switching": "periodic:K=2", "clock": "computation", "attack_entry": "message"},
+    {
+        "method": "dynabro",
+        "switching": "periodic:K=2",
+        "clock": "computation",
+        "attack_entry": "message",
+    },
 ]
 
 
 @pytest.mark.parametrize("attack", ["ipm", "alie"])
 @pytest.mark.parametrize("cell", CELLS)
-def test_what_is_left_out_changes_nothing(attack: str, cell: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = RunSpec(task="digits", model="mlp:hidden=8", attack=attack, budget=40, eval_every=20, **cell)  # type: ignore[arg-type]
+def test_what_is_left_out_changes_nothing(
+    attack: str, cell: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = RunSpec(
+        task="digits", model="mlp:hidden=8", attack=attack, budget=40, eval_every=20, **cell
+    )  # type: ignore[arg-type]
     asked: list[int] = []
     compute = ImageProblem.sum_gradients
 
-    def counted(self: ImageProblem, round_: int, computations: Any, workers: torch.Tensor, *rest: Any) -> torch.Tensor:
+    def counted(
+        self: ImageProblem, round_: int, computations: Any, workers: torch.Tensor, *rest: Any
+    ) -> torch.Tensor:
         asked.append(len(workers))
         return compute(self, round_, computations, workers, *rest)
 
@@ -116,14 +145,18 @@ def test_what_is_left_out_changes_nothing(attack: str, cell: dict[str, str], mon
     fewest = min(asked)
     entry = REGISTRIES["attacks"].entries()[attack]
     build = entry.factory
-    monkeypatch.setitem(entry.__dict__, "factory", lambda *given: build(*given)._replace(reads_own=True))
+    monkeypatch.setitem(
+        entry.__dict__, "factory", lambda *given: build(*given)._replace(reads_own=True)
+    )
     asked.clear()
     everything = list(simulate(spec))
     assert min(asked) == 17
     assert (fewest < 17) == (cell.get("attack_entry") != "message" or cell["method"] != "momentum")
     for ours, theirs in zip(little, everything, strict=True):
         if isinstance(ours, RoundsDone):
-            assert [r.gradient_norm for r in ours.rounds] == pytest.approx([r.gradient_norm for r in theirs.rounds], rel=1e-4)
+            assert [r.gradient_norm for r in ours.rounds] == pytest.approx(
+                [r.gradient_norm for r in theirs.rounds], rel=1e-4
+            )
         if isinstance(ours, Evaluated):
             assert ours.test_loss == pytest.approx(theirs.test_loss, rel=1e-4)
             if (

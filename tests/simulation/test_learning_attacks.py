@@ -19,8 +19,11 @@ State = dict[str, Tensor]
 @pytest.mark.parametrize("entry", ["gradient", "message"])
 @pytest.mark.parametrize("clock", ["round", "computation"])
 @pytest.mark.parametrize("method", ["sgd", f"dynabro:jmax={JMAX}"])
-def test_once_a_round_of_its_longest_level(method: str, clock: str, entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a round within which identities change, an attack on gradients learns from every computation instead.
+def test_once_a_round_of_its_longest_level(
+    method: str, clock: str, entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a round within which identities change, an attack on gradients learns from every
+    computation instead.
 
     All workers' gradients are at one point, so only their noise differs, which is known.
     """
@@ -40,9 +43,18 @@ def test_once_a_round_of_its_longest_level(method: str, clock: str, entry: str, 
         return state
 
     learning = Attack({"count": torch.zeros(())}, messages, advance, observe=observe)
-    monkeypatch.setitem(REGISTRIES["attacks"].entries()["sf"].__dict__, "factory", lambda *_: learning)
+    monkeypatch.setitem(
+        REGISTRIES["attacks"].entries()["sf"].__dict__, "factory", lambda *_: learning
+    )
     outcome = quadratic(
-        method=method, attack="sf", attack_entry=entry, switching="periodic:K=3", clock=clock, workers=M, byzantine=2, budget=60
+        method=method,
+        attack="sf",
+        attack_entry=entry,
+        switching="periodic:K=3",
+        clock=clock,
+        workers=M,
+        byzantine=2,
+        budget=60,
     )
     ticks, spent = masks("periodic:K=3", M, 2, 80), 0
     expected: list[tuple[np.ndarray, np.ndarray]] = []
@@ -62,7 +74,9 @@ def test_once_a_round_of_its_longest_level(method: str, clock: str, entry: str, 
     for (_, rows, mask), (drawn_rows, who_then) in zip(told, expected, strict=True):
         np.testing.assert_allclose(rows, drawn_rows - drawn_rows[0], atol=1e-12)
         np.testing.assert_array_equal(mask, who_then)
-    assert any(row.dynamic for row in outcome.rounds) == (clock == "computation" and method != "sgd")
+    assert any(row.dynamic for row in outcome.rounds) == (
+        clock == "computation" and method != "sgd"
+    )
     assert method == "sgd" or {level(row.round) <= JMAX for row in outcome.rounds} == {True, False}
 
 
@@ -76,8 +90,17 @@ def test_of_gradients_or_of_messages(entry: str, monkeypatch: pytest.MonkeyPatch
         return state
 
     learning = Attack({}, lambda own, *_: own, lambda _, state: state, observe=observe)
-    monkeypatch.setitem(REGISTRIES["attacks"].entries()["sf"].__dict__, "factory", lambda *_: learning)
-    quadratic(method="momentum:beta=0.5", attack="sf", attack_entry=entry, workers=M, byzantine=2, budget=6)
+    monkeypatch.setitem(
+        REGISTRIES["attacks"].entries()["sf"].__dict__, "factory", lambda *_: learning
+    )
+    quadratic(
+        method="momentum:beta=0.5",
+        attack="sf",
+        attack_entry=entry,
+        workers=M,
+        byzantine=2,
+        budget=6,
+    )
     memory = np.zeros((M, 2))
     for round_, rows in enumerate(told):
         drawn = noise(M, round_, 0)

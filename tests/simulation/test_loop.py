@@ -16,7 +16,9 @@ METHODS = ["sgd", "momentum", "dynabro", "dynabro:jmax=2", "dynabro:jmax=0", "dy
 
 
 def check_accounting(outcome: Outcome, budget: int, every: int, samples: int) -> None:
-    """Costs add up to the budget, the run ends at the first round that reaches it, and evaluations come where they are due."""
+    """Costs add up to the budget, the run ends at the first round that reaches it, and evaluations
+    come where they are due.
+    """
     rounds, totals = outcome.rounds, outcome.last.totals
     assert [item.round for item in rounds] == list(range(len(rounds)))
     spent = 0
@@ -38,9 +40,16 @@ def check_accounting(outcome: Outcome, budget: int, every: int, samples: int) ->
 @pytest.mark.parametrize("budget", [1, 100])
 @pytest.mark.parametrize("method", METHODS)
 def test_accounting(method: str, budget: int, every: int) -> None:
-    outcome = quadratic(method=method, budget=budget, eval_every=every, batch_size=3, workers=5, byzantine=2)
+    outcome = quadratic(
+        method=method, budget=budget, eval_every=every, batch_size=3, workers=5, byzantine=2
+    )
     check_accounting(outcome, budget, every, samples=15)
-    jmax = {"dynabro": 7, "dynabro:jmax=2": 2, "dynabro:jmax=0": 0, "dynabro:jmax=auto": 0 if budget == 1 else 4}.get(method)
+    jmax = {
+        "dynabro": 7,
+        "dynabro:jmax=2": 2,
+        "dynabro:jmax=0": 0,
+        "dynabro:jmax=auto": 0 if budget == 1 else 4,
+    }.get(method)
     for item in outcome.rounds:
         if jmax is None:
             assert (item.level, item.cost) == (None, 1)
@@ -54,23 +63,51 @@ def test_levels_of_every_kind_occur_and_the_last_round_may_overshoot() -> None:
     outcome = quadratic(method="dynabro:jmax=3", budget=1000, eval_every=50)
     assert {item.cost for item in outcome.rounds} == {1, 2, 4, 8}
     assert {item.cost for item in outcome.rounds if (item.level or 0) > 3} == {1}
-    overshoots = {quadratic(method="dynabro:jmax=6", budget=64, seed=seed).last.totals.budget_spent for seed in range(8)}
+    overshoots = {
+        quadratic(method="dynabro:jmax=6", budget=64, seed=seed).last.totals.budget_spent
+        for seed in range(8)
+    }
     assert min(overshoots) >= 64
     assert len(overshoots) > 1
 
 
 def test_order_of_events() -> None:
-    kinds = [type(event) for event in simulate(RunSpec(task="quadratic", method="sgd", budget=40, eval_every=30), device="cpu")]
-    # rounds are reported after every 16th, and before every evaluation, so that a reader never sees a score ahead of its rounds
+    kinds = [
+        type(event)
+        for event in simulate(
+            RunSpec(task="quadratic", method="sgd", budget=40, eval_every=30), device="cpu"
+        )
+    ]
+    # rounds are reported after every 16th, and before every evaluation, so that a reader never sees
+    # a score ahead of its rounds
     done, scored = events.RoundsDone, events.Evaluated
-    assert kinds == [events.Started, scored, done, done, scored, done, done, scored, events.Finished]
+    assert kinds == [
+        events.Started,
+        scored,
+        done,
+        done,
+        scored,
+        done,
+        done,
+        scored,
+        events.Finished,
+    ]
 
 
 @pytest.mark.parametrize(
-    ("model", "method"), [("logistic", "dynabro"), ("mlp:dropout=0.2", "momentum"), ("mlp:dropout=0.2", "dynabro")]
+    ("model", "method"),
+    [("logistic", "dynabro"), ("mlp:dropout=0.2", "momentum"), ("mlp:dropout=0.2", "dynabro")],
 )
 def test_a_repetition_is_bit_identical(model: str, method: str) -> None:
-    spec = RunSpec(task="digits", model=model, method=method, budget=60, eval_every=20, switching="periodic:K=3", seed=4)
+    spec = RunSpec(
+        task="digits",
+        model=model,
+        method=method,
+        budget=60,
+        eval_every=20,
+        switching="periodic:K=3",
+        seed=4,
+    )
     torch.manual_seed(1)
     first = list(simulate(spec, device="cpu"))
     torch.manual_seed(2)  # torch's own generator plays no part
@@ -97,7 +134,11 @@ def test_runs_in_turn_do_not_disturb_each_other() -> None:
 def test_finished_repeats_the_last_evaluation() -> None:
     outcome = run(task="digits", model="logistic", method="sgd", budget=10, eval_every=3)
     last = outcome.evaluations[-1]
-    assert (outcome.last.accuracy, outcome.last.loss, outcome.last.gap) == (last.test_accuracy, last.test_loss, None)
+    assert (outcome.last.accuracy, outcome.last.loss, outcome.last.gap) == (
+        last.test_accuracy,
+        last.test_loss,
+        None,
+    )
     assert outcome.evaluations[0].train_loss is None
     assert all(item.train_loss is not None for item in outcome.evaluations[1:])
 
@@ -107,7 +148,10 @@ BERNOULLI = "bernoulli:p=0.1,D=4,delta_max=0.48"
 
 def test_methods_of_one_seed_face_the_same_identities_round_by_round() -> None:
     common = {"workers": 17, "byzantine": 8, "switching": BERNOULLI, "seed": 6}
-    runs = [quadratic(method=name, budget=100, **common).rounds for name in ("sgd", "momentum", "dynabro:jmax=2")]
+    runs = [
+        quadratic(method=name, budget=100, **common).rounds
+        for name in ("sgd", "momentum", "dynabro:jmax=2")
+    ]
     seen = [[(item.byzantine, item.switched) for item in rounds] for rounds in runs]
     shortest = min(map(len, seen))
     assert shortest > 20
@@ -122,19 +166,33 @@ def test_methods_of_one_seed_face_the_same_identities_round_by_round() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "switching", ["periodic:K=1", "periodic:K=3", "periodic:K=50", "static", BERNOULLI, "rotating:period=2"]
+    "switching",
+    ["periodic:K=1", "periodic:K=3", "periodic:K=50", "static", BERNOULLI, "rotating:period=2"],
 )
 @pytest.mark.parametrize("method", ["dynabro:jmax=4", "momentum"])
 @pytest.mark.parametrize("clock", ["round", "computation"])
-def test_switches_and_dynamic_rounds_are_those_of_the_schedule(clock: str, method: str, switching: str) -> None:
+def test_switches_and_dynamic_rounds_are_those_of_the_schedule(
+    clock: str, method: str, switching: str
+) -> None:
     """Tick by tick: a round's ticks are its number, or the computations that it spends."""
     outcome = quadratic(
-        method=method, switching=switching, clock=clock, workers=6, byzantine=2, budget=60, eval_every=20, aggregator="cwmed"
+        method=method,
+        switching=switching,
+        clock=clock,
+        workers=6,
+        byzantine=2,
+        budget=60,
+        eval_every=20,
+        aggregator="cwmed",
     )
     schedule = masks(switching, 6, 2, 200)
     previous, switches = None, 0
     for item in outcome.rounds:
-        ticks = range(item.round, item.round + 1) if clock == "round" else range(item.budget - item.cost, item.budget)
+        ticks = (
+            range(item.round, item.round + 1)
+            if clock == "round"
+            else range(item.budget - item.cost, item.budget)
+        )
         now = [tuple(schedule[tick]) for tick in ticks]
         within = sum(left != right for left, right in pairwise(now))
         entering = previous is not None and previous != now[0]
@@ -149,7 +207,8 @@ def test_switches_and_dynamic_rounds_are_those_of_the_schedule(clock: str, metho
     if method == "momentum" or clock == "round" or switching == "static":
         assert dynamic == 0
     elif switching == "periodic:K=1":
-        # a new uniform set at each tick is the old one with probability 1/15: most rounds of two computations are dynamic
+        # a new uniform set at each tick is the old one with probability 1/15: most rounds of two
+        # computations are dynamic
         assert dynamic > 0.5 * sum(item.cost > 1 for item in outcome.rounds)
 
 
@@ -158,10 +217,21 @@ def test_switches_and_dynamic_rounds_are_those_of_the_schedule(clock: str, metho
 @pytest.mark.parametrize("clock", ["round", "computation"])
 def test_rounds_in_which_every_worker_is_byzantine(clock: str, attack: str, method: str) -> None:
     switching = "bernoulli:p=0.5,D=5,delta_max=1"
-    outcome = quadratic(method=method, attack=attack, switching=switching, clock=clock, budget=50, learning_rate=1e-3)
+    outcome = quadratic(
+        method=method,
+        attack=attack,
+        switching=switching,
+        clock=clock,
+        budget=50,
+        learning_rate=1e-3,
+    )
     schedule = masks(switching, 3, 1, 200)
     for item in outcome.rounds:
-        ticks = range(item.round, item.round + 1) if clock == "round" else range(item.budget - item.cost, item.budget)
+        ticks = (
+            range(item.round, item.round + 1)
+            if clock == "round"
+            else range(item.budget - item.cost, item.budget)
+        )
         honest = ~sum((schedule[tick] for tick in ticks), start=schedule[ticks[0]])
         assert (item.aggregation_error is None) == (not honest.any())
     assert any(item.aggregation_error is None for item in outcome.rounds)
@@ -172,17 +242,31 @@ def test_every_worker_byzantine_in_every_round() -> None:
     outcome = quadratic(switching="bernoulli:p=1,D=5,delta_max=1", byzantine=1, budget=50)
     assert {(item.byzantine, item.aggregation_error) for item in outcome.rounds} == {(3, None)}
     assert outcome.last.totals.switches == 0
-    images = run(task="digits", model="logistic", method="sgd", switching="bernoulli:p=1,D=5,delta_max=1", budget=5)
+    images = run(
+        task="digits",
+        model="logistic",
+        method="sgd",
+        switching="bernoulli:p=1,D=5,delta_max=1",
+        budget=5,
+    )
     assert {item.aggregation_error for item in images.rounds} == {None}
     assert math.isfinite(images.evaluations[-1].train_loss or math.nan)
 
 
 def test_aggregation_error_is_the_distance_from_the_honest_mean() -> None:
-    # mean of all minus mean of the honest under sf: with all gradients equal to g, 2/5 of them flipped, |g/5 - g| = 4/5 |g|
-    common = {"task": "quadratic:sigma=0", "aggregator": "mean", "workers": 5, "byzantine": 2, "budget": 40}
+    # mean of all minus mean of the honest under sf: with all gradients equal to g, 2/5 of them
+    # flipped, |g/5 - g| = 4/5 |g|
+    common = {
+        "task": "quadratic:sigma=0",
+        "aggregator": "mean",
+        "workers": 5,
+        "byzantine": 2,
+        "budget": 40,
+    }
     for method in ("sgd", "dynabro"):
         for item in quadratic(method=method, **common).rounds:
-            expected = 4 * item.gradient_norm  # |g_t| = |g|/5; without noise MLMC corrections vanish
+            # |g_t| = |g|/5; without noise MLMC corrections vanish
+            expected = 4 * item.gradient_norm
             assert item.aggregation_error == pytest.approx(expected, rel=1e-9)
 
 
@@ -202,14 +286,18 @@ def check_divergence(outcome: Outcome) -> None:
 @pytest.mark.parametrize("every", [1, 10, 5000])
 @pytest.mark.parametrize("method", ["sgd", "momentum", "dynabro"])
 def test_divergence_is_a_result(method: str, every: int) -> None:
-    outcome = quadratic(method=method, attack="none", learning_rate=1e6, budget=5000, eval_every=every)
+    outcome = quadratic(
+        method=method, attack="none", learning_rate=1e6, budget=5000, eval_every=every
+    )
     check_divergence(outcome)
     assert not math.isfinite(outcome.rounds[-1].gradient_norm)
     assert len(outcome.rounds) < 100
 
 
 def test_divergence_of_a_network() -> None:
-    outcome = run(task="digits", model="mlp", method="sgd", learning_rate=1e30, budget=100, eval_every=50)
+    outcome = run(
+        task="digits", model="mlp", method="sgd", learning_rate=1e30, budget=100, eval_every=50
+    )
     check_divergence(outcome)
     assert outcome.last.accuracy is not None
     assert not math.isfinite(outcome.last.loss or 0.0)
@@ -217,13 +305,17 @@ def test_divergence_of_a_network() -> None:
 
 @pytest.mark.parametrize("budget", [1, 2])
 def test_divergence_in_the_last_update(budget: int) -> None:
-    """The gradients were finite to the end, but the last update overflows: x_2 of budget 1, and the gradient after it of 2."""
+    """The gradients were finite to the end, but the last update overflows: x_2 of budget 1, and the
+    gradient after it of 2.
+    """
     check_divergence(quadratic(method="sgd", attack="none", learning_rate=1e308, budget=budget))
 
 
 @pytest.mark.parametrize(("d", "start"), [(1, "2.5"), (3, "1:0.1:-7")])
 def test_a_small_model_is_recorded_itself(d: int, start: str) -> None:
-    outcome = quadratic(task=f"quadratic:dimension={d},start={start}", method="sgd", budget=20, eval_every=5)
+    outcome = quadratic(
+        task=f"quadratic:dimension={d},start={start}", method="sgd", budget=20, eval_every=5
+    )
     points = [item.x for item in outcome.evaluations]
     assert points[0] == tuple(map(float, start.split(":")))
     assert [None if point is None else len(point) for point in points] == [d] * 5
@@ -238,7 +330,9 @@ def test_a_path_is_that_of_its_gaps() -> None:
 
 @pytest.mark.parametrize("method", ["sgd", "momentum", "dynabro:jmax=3"])
 def test_squared_gradients_are_summed_over_rounds(method: str) -> None:
-    """A = [[2, 1], [1, 2]]; the x_t before each round are the models of all evaluations except the last."""
+    """A = [[2, 1], [1, 2]]; the x_t before each round are the models of all evaluations except the
+    last.
+    """
     outcome = quadratic(method=method, budget=70, eval_every=1)
     before = [item.x or () for item in outcome.evaluations[:-1]]
     assert len(before) == len(outcome.rounds) > 5
@@ -252,7 +346,9 @@ def test_of_a_network_no_gradients_are_summed() -> None:
 
 def test_a_larger_model_is_not_recorded() -> None:
     assert PATH_DIMENSIONS == 3
-    assert {item.x for item in quadratic(task="quadratic:dimension=4", budget=10).evaluations} == {None}
+    assert {item.x for item in quadratic(task="quadratic:dimension=4", budget=10).evaluations} == {
+        None
+    }
     assert {item.x for item in run(task="digits", model="logistic", budget=2).evaluations} == {None}
 
 

@@ -1,6 +1,8 @@
-"""Lemma 3.1 (lem:mlmc) by Monte Carlo: bias, variance and cost of the gradients that ``methods/dynabro.py`` makes.
+"""Lemma 3.1 (lem:mlmc) by Monte Carlo: bias, variance and cost of the gradients that
+``methods/dynabro.py`` makes.
 
-Every check allows for chance by a bound that a true lemma breaks with a stated probability; the seed is fixed.
+Every check allows for chance by a bound that a true lemma breaks with a stated probability; the
+seed is fixed.
 """
 
 from __future__ import annotations
@@ -30,17 +32,23 @@ ATTACKS = ("none", "shift:lambda=1", "sf")
 
 
 class Sample(NamedTuple):
-    """Draws of g - grad f(x): [n, d] of MLMC, what each has cost, and [n, d] of the plain aggregate at every level."""
+    """Draws of g - grad f(x): [n, d] of MLMC, what each has cost, and [n, d] of the plain aggregate
+    at every level.
+    """
 
     mlmc: np.ndarray
     costs: np.ndarray
     levels: list[np.ndarray]
 
 
-def prefix_means(generator: np.random.Generator, prefixes: tuple[int, ...], count: int) -> list[torch.Tensor]:
-    """Means of the quadratic's gradients over nested prefixes of mini-batches, ``count`` times: [m, count * d] each.
+def prefix_means(
+    generator: np.random.Generator, prefixes: tuple[int, ...], count: int
+) -> list[torch.Tensor]:
+    """Means of the quadratic's gradients over nested prefixes of mini-batches, ``count`` times: [m,
+    count * d] each.
 
-    The means over disjoint blocks are drawn as such: a mean of n normal vectors is normal with a variance of 1/n.
+    The means over disjoint blocks are drawn as such: a mean of n normal vectors is normal with a
+    variance of 1/n.
     """
     objective = REGISTRIES["tasks"].parse("quadratic").build(TaskSetting("unused")).load()  # type: ignore[arg-type]
     gradient = objective.gradient(objective.start)
@@ -56,7 +64,9 @@ def prefix_means(generator: np.random.Generator, prefixes: tuple[int, ...], coun
 
 @functools.cache
 def sample(attack_text: str) -> Sample:
-    """Draw levels by the method's own plan, and let its own ``direct`` combine them, all rounds of a level at once."""
+    """Draw levels by the method's own plan, and let its own ``direct`` combine them, all rounds of
+    a level at once.
+    """
     method = REGISTRIES["methods"].parse("dynabro:jmax=auto").build(MethodSetting(M, BUDGET))
     rule = REGISTRIES["aggregators"].parse("cwmed").build(AggregatorSetting(M, F))
     attack = REGISTRIES["attacks"].parse(attack_text).build(AttackSetting(M))
@@ -75,7 +85,9 @@ def sample(attack_text: str) -> Sample:
     mlmc, costs = [], []
     for plan, count in plans.items():
         means = prefix_means(generator, plan.prefixes, count)
-        aggregates = [aggregate(mean, prefix) for mean, prefix in zip(means, plan.prefixes, strict=True)]
+        aggregates = [
+            aggregate(mean, prefix) for mean, prefix in zip(means, plan.prefixes, strict=True)
+        ]
         direction, _ = method.direct(aggregates, plan)
         mlmc.append(direction.view(count, D).numpy() - truth)
         costs += [plan.prefixes[-1]] * count
@@ -92,13 +104,17 @@ def standard_error(draws: np.ndarray) -> float:
 
 
 def c_squared(drawn: Sample) -> float:
-    """c^2 of equation (3), sup_j 2^j E|g^j - grad f|^2 up to jmax, as estimated: far below the lemma's."""
+    """c^2 of equation (3), sup_j 2^j E|g^j - grad f|^2 up to jmax, as estimated: far below the
+    lemma's.
+    """
     return max(2**j * float(np.square(level).sum(1).mean()) for j, level in enumerate(drawn.levels))
 
 
 SURE = 6.0
-"""Allowed number of standard errors. A mean of many draws is normal to high accuracy, and a normal vector is further than six
-root-mean-square lengths from its centre with probability at most 2e-9 (reached where all its variance is in one coordinate)."""
+"""Allowed number of standard errors. A mean of many draws is normal to high accuracy, and a normal
+vector is further than six root-mean-square lengths from its centre with probability at most 2e-9
+(reached where all its variance is in one coordinate).
+"""
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -113,19 +129,25 @@ def test_aggregates_meet_equation_3_with_the_c_of_lemma_3_3(attack: str) -> None
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_expectation_is_that_of_the_largest_level(attack: str) -> None:
-    """E g^MLMC = E g^Jmax, by the telescoping sum; two sample means are compared, error probability below 1e-7."""
+    """E g^MLMC = E g^Jmax, by the telescoping sum; two sample means are compared, error probability
+    below 1e-7.
+    """
     drawn = sample(attack)
     largest = drawn.levels[JMAX]
     allowed = SURE * math.hypot(standard_error(drawn.mlmc), standard_error(largest))
     difference = np.linalg.norm(drawn.mlmc.mean(0) - largest.mean(0))
     assert difference <= allowed
     if attack != "none":  # the first level's own bias lies far outside, or this would prove nothing
-        assert np.linalg.norm(drawn.levels[0].mean(0)) > 3 * (np.linalg.norm(largest.mean(0)) + allowed)
+        assert np.linalg.norm(drawn.levels[0].mean(0)) > 3 * (
+            np.linalg.norm(largest.mean(0)) + allowed
+        )
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_bias(attack: str) -> None:
-    """|E g^MLMC - grad f| <= sqrt(2 c^2/T), with the estimated c^2 as with the lemma's; error probability below 1e-7."""
+    """|E g^MLMC - grad f| <= sqrt(2 c^2/T), with the estimated c^2 as with the lemma's; error
+    probability below 1e-7.
+    """
     drawn = sample(attack)
     bias, chance = np.linalg.norm(drawn.mlmc.mean(0)), SURE * standard_error(drawn.mlmc)
     for c2 in (c_squared(drawn), LEMMA_C2):
@@ -135,17 +157,22 @@ def test_bias(attack: str) -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_variance(attack: str) -> None:
-    """E|g^MLMC - E g^MLMC|^2 <= 14 c^2 log2 T, with six standard errors of the mean square to spare."""
+    """E|g^MLMC - E g^MLMC|^2 <= 14 c^2 log2 T, with six standard errors of the mean square to
+    spare.
+    """
     drawn = sample(attack)
     squares = np.square(drawn.mlmc - drawn.mlmc.mean(0)).sum(1)
     chance = SURE * squares.std() / math.sqrt(SAMPLES)
     for c2 in (c_squared(drawn), LEMMA_C2):
         assert squares.mean() + chance <= 14 * c2 * math.log2(T)
-    assert squares.mean() > np.square(drawn.levels[0] - drawn.levels[0].mean(0)).sum(1).mean()  # what the low bias is paid with
+    # what the low bias is paid with
+    assert squares.mean() > np.square(drawn.levels[0] - drawn.levels[0].mean(0)).sum(1).mean()
 
 
 def test_cost() -> None:
-    """Nested levels cost jmax + 2^-jmax mini-batches on average, under the lemma's 1 + 3/2 log2 T; error probability 2e-9."""
+    """Nested levels cost jmax + 2^-jmax mini-batches on average, under the lemma's 1 + 3/2 log2 T;
+    error probability 2e-9.
+    """
     costs = sample("none").costs
     expected = sum(2**-j * 2**j for j in range(1, JMAX + 1)) + 2**-JMAX
     assert expected == JMAX + 2**-JMAX
@@ -155,7 +182,9 @@ def test_cost() -> None:
 
 
 def test_levels_are_geometric() -> None:
-    """P(J = j) = 2^-j: Hoeffding gives |share - 2^-j| <= 0.0106 but with probability 4e-10 for each of the levels."""
+    """P(J = j) = 2^-j: Hoeffding gives |share - 2^-j| <= 0.0106 but with probability 4e-10 for each
+    of the levels.
+    """
     method = REGISTRIES["methods"].parse("dynabro").build(MethodSetting(M, BUDGET))
     generator = np.random.Generator(np.random.PCG64(1))
     levels = [method.plan(generator).level for _ in range(SAMPLES)]

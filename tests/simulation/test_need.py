@@ -52,34 +52,85 @@ for event in simulate_run(run, device="cpu", threads=1, compile="off", load=load
 lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
 peak, files = (int(lines[name].split()[0]) * 1024 for name in ("VmHWM", "RssFile"))
 print(peak - files)
-"""
+"""  # noqa: E501
 
 
 def measured(values: dict[str, Any]) -> float:
-    """The most memory that a process which makes the run has had, without the pages of files that it shares."""
+    """The most memory that a process which makes the run has had, without the pages of files that
+    it shares.
+    """
     command = [sys.executable, "-c", PROGRAM, json.dumps(values)]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    return float(
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+    )
 
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "quadratic": {"task": "quadratic", "budget": 20},
-    "mlp": {"model": "mlp:hidden=4000", "method": "sgd", "budget": 3, "workers": 50, "byzantine": 15},
+    "mlp": {
+        "model": "mlp:hidden=4000",
+        "method": "sgd",
+        "budget": 3,
+        "workers": 50,
+        "byzantine": 15,
+    },
     "mnist": {"task": "mnist", "method": "momentum", "budget": 4},
-    "many workers": {"task": "mnist", "method": "momentum", "workers": 200, "budget": 3, "batch_size": 4},
-    "dimension": {"task": "quadratic:dimension=4000000", "method": "sgd", "aggregator": "cwtm", "attack": "ipm", "budget": 3},
-    "samples": {"model": "logistic", "method": "sgd", "workers": 1000, "byzantine": 1, "batch_size": 1400, "budget": 2},
-    "noise": {"method": "momentum", "attack": "gaussian:sigma=1", "workers": 400, "byzantine": 100, "budget": 3},
-    "kept": {"method": "safeguard", "workers": 500, "byzantine": 9, "model": "mlp:hidden=500", "budget": 14},
-    "gathered": {"method": "local-steps:H=2", "workers": 300, "byzantine": 9, "model": "mlp:hidden=500", "budget": 6},
+    "many workers": {
+        "task": "mnist",
+        "method": "momentum",
+        "workers": 200,
+        "budget": 3,
+        "batch_size": 4,
+    },
+    "dimension": {
+        "task": "quadratic:dimension=4000000",
+        "method": "sgd",
+        "aggregator": "cwtm",
+        "attack": "ipm",
+        "budget": 3,
+    },
+    "samples": {
+        "model": "logistic",
+        "method": "sgd",
+        "workers": 1000,
+        "byzantine": 1,
+        "batch_size": 1400,
+        "budget": 2,
+    },
+    "noise": {
+        "method": "momentum",
+        "attack": "gaussian:sigma=1",
+        "workers": 400,
+        "byzantine": 100,
+        "budget": 3,
+    },
+    "kept": {
+        "method": "safeguard",
+        "workers": 500,
+        "byzantine": 9,
+        "model": "mlp:hidden=500",
+        "budget": 14,
+    },
+    "gathered": {
+        "method": "local-steps:H=2",
+        "workers": 300,
+        "byzantine": 9,
+        "model": "mlp:hidden=500",
+        "budget": 6,
+    },
 }
 MARKS: dict[str, Any] = {"quadratic": (), "mlp": pytest.mark.thorough}
 
 
 @pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from Linux's /proc")
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, pytest.mark.slow)) for name in CONFIGURATIONS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=MARKS.get(name, pytest.mark.slow)) for name in CONFIGURATIONS]
+)
 def test_beside_what_a_process_takes(name: str) -> None:
-    """The estimate is right within a factor of about two, and never far too low: then a process would be killed."""
+    """The estimate is right within a factor of about two, and never far too low: then a process
+    would be killed.
+    """
     values = CONFIGURATIONS[name]
     told, taken = need(**values).host, measured(values)
     assert 0.9 * taken < told < 2.2 * taken, (told / 1e6, taken / 1e6)
@@ -108,11 +159,31 @@ def test_what_takes_most_is_named_with_what_to_type() -> None:
     one = {"workers": 1, "byzantine": 0}
     for values, largest, advice in (
         ({"workers": 1_000_000, "byzantine": 1}, "the messages [m, d]", "fewer --workers"),
-        ({"task": "cifar10", "model": "resnet18", **one, "batch_size": 1}, "the model", "a smaller --model"),
-        ({"model": "mlp:hidden=10000000", **one}, "the mini-batches and their activations", "a smaller --batch-size"),
-        ({"task": "quadratic", "batch_size": 2**31 - 1}, "the mini-batches and their activations", "a smaller --batch-size"),
-        ({"method": "dynabro:jmax=20", "clock": "computation"}, "who is Byzantine at each", "--clock round"),
-        ({"method": f"local-steps:H={2**62}", "clock": "computation"}, "who is Byzantine at each", "--clock round"),
+        (
+            {"task": "cifar10", "model": "resnet18", **one, "batch_size": 1},
+            "the model",
+            "a smaller --model",
+        ),
+        (
+            {"model": "mlp:hidden=10000000", **one},
+            "the mini-batches and their activations",
+            "a smaller --batch-size",
+        ),
+        (
+            {"task": "quadratic", "batch_size": 2**31 - 1},
+            "the mini-batches and their activations",
+            "a smaller --batch-size",
+        ),
+        (
+            {"method": "dynabro:jmax=20", "clock": "computation"},
+            "who is Byzantine at each",
+            "--clock round",
+        ),
+        (
+            {"method": f"local-steps:H={2**62}", "clock": "computation"},
+            "who is Byzantine at each",
+            "--clock round",
+        ),
         ({"task": "mnist", "model": "logistic", **one}, "the data set", "another --task"),
     ):
         found = need(**values)
@@ -121,7 +192,12 @@ def test_what_takes_most_is_named_with_what_to_type() -> None:
 
 
 def test_what_grows_with_what() -> None:
-    base: dict[str, Any] = {"task": "quadratic:dimension=1000000", "method": "sgd", "workers": 10, "byzantine": 3}
+    base: dict[str, Any] = {
+        "task": "quadratic:dimension=1000000",
+        "method": "sgd",
+        "workers": 10,
+        "byzantine": 3,
+    }
     matrix = 8 * 10 * 1_000_000
     plain = need(**base, aggregator="mean").host
     assert need(**base | {"workers": 20}, aggregator="mean").host - plain > 7 * matrix
@@ -138,8 +214,14 @@ def test_images_of_a_folder_are_looked_at(tmp_path: Path) -> None:
         (tmp_path / "big" / split / "a").mkdir(parents=True)
         for index in range(count):
             Image.new("RGB", (1000, 500)).save(tmp_path / "big" / split / "a" / f"{index}.png")
-    run = resolve(RunSpec(task="image-folder:name=big", model="logistic", workers=1, byzantine=0, batch_size=1))
-    there, not_there = (need_of(run.with_data(folder), compiles=False) for folder in (tmp_path, HERE))
+    run = resolve(
+        RunSpec(
+            task="image-folder:name=big", model="logistic", workers=1, byzantine=0, batch_size=1
+        )
+    )
+    there, not_there = (
+        need_of(run.with_data(folder), compiles=False) for folder in (tmp_path, HERE)
+    )
     assert there.host - not_there.host > 4 * 1000 * 500 * 3
     assert not_there.host < 1.1 * PROCESS
 
@@ -153,7 +235,8 @@ def test_passes_of_several_workers_are_as_large_as_the_memory_allows() -> None:
     on_gpu = need(task="cifar10", model="resnet18", gpu=True)
     assert on_gpu.within(0)[:2] == (on_gpu.host, on_gpu.device - on_gpu.spare)
     assert on_gpu.within(1e12) == on_gpu
-    assert on_gpu.within(on_gpu.device - 1e9).device == on_gpu.device - 1e9  # a pass that does not fit is halved
+    # a pass that does not fit is halved
+    assert on_gpu.within(on_gpu.device - 1e9).device == on_gpu.device - 1e9
 
 
 @pytest.mark.parametrize(
@@ -165,9 +248,18 @@ def test_passes_of_several_workers_are_as_large_as_the_memory_allows() -> None:
         ({"task": "cifar10", "workers": 25, "model": "resnet18"}, "resnet18", 679, 0),
     ],
 )
-def test_passes_on_a_gpu_do_not_depend_on_its_memory(values: dict[str, Any], model: str, samples: int, graphs: int) -> None:
+def test_passes_on_a_gpu_do_not_depend_on_its_memory(
+    values: dict[str, Any], model: str, samples: int, graphs: int
+) -> None:
     shape = MNIST if values["task"] == "mnist" else ImageShape(3, 32, 32, 10)
     activations = model_size(REGISTRIES["models"].parse(model), shape).activations
     passes = 2.5 * activations * (samples + graphs)
-    rest = 0.6e9 + 4 * 13 * values.get("workers", 17) * model_size(REGISTRIES["models"].parse(model), shape).parameters
-    assert passes + rest < need(**values, gpu=True).device < passes + rest + 1.1e9  # and data, batches, models
+    rest = (
+        0.6e9
+        + 4
+        * 13
+        * values.get("workers", 17)
+        * model_size(REGISTRIES["models"].parse(model), shape).parameters
+    )
+    # and data, batches, models
+    assert passes + rest < need(**values, gpu=True).device < passes + rest + 1.1e9

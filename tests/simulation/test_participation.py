@@ -26,7 +26,9 @@ M, F, SHARE, ROUNDS = 9, 4, 0.6, 40
 @pytest.mark.parametrize("form", ["ema", "heavy-ball"])
 @pytest.mark.parametrize("attack", ["sf", "ipm"])
 def test_momentum(attack: str, form: str, entry: str) -> None:
-    """Workers that do not answer compute nothing and keep their momentum; the attack sees the workers that answer."""
+    """Workers that do not answer compute nothing and keep their momentum; the attack sees the
+    workers that answer.
+    """
     masks = reference.masks("periodic:K=3", M, F, ROUNDS)
     gain = 0.1 if form == "ema" else 1.0
     kept = np.zeros((M, 2))
@@ -62,70 +64,121 @@ def test_momentum(attack: str, form: str, entry: str) -> None:
     )
     assert outcome.norms == pytest.approx(norms, rel=1e-9)
     assert [item.gap for item in outcome.evaluations] == pytest.approx(gaps, rel=1e-9)
-    assert [item.byzantine for item in outcome.rounds] == [F] * ROUNDS  # of all workers, as the schedule has it
+    # of all workers, as the schedule has it
+    assert [item.byzantine for item in outcome.rounds] == [F] * ROUNDS
 
 
 def test_dynabro() -> None:
-    """The same workers in all computations of a round; a round costs those that answer what it costs without."""
+    """The same workers in all computations of a round; a round costs those that answer what it
+    costs without.
+    """
     full = reference.quadratic(method="dynabro:jmax=3", workers=M, byzantine=F, budget=120)
-    part = reference.quadratic(method="dynabro:jmax=3", workers=M, byzantine=F, budget=120, participation=SHARE)
+    part = reference.quadratic(
+        method="dynabro:jmax=3", workers=M, byzantine=F, budget=120, participation=SHARE
+    )
     assert [(item.level, item.cost, item.budget) for item in part.rounds] == [
         (item.level, item.cost, item.budget) for item in full.rounds
     ]
     assert part.norms != full.norms
     who = answering(0, SHARE, M, 0)
     cost = part.rounds[0].cost
-    gradients = np.stack([reference.START @ reference.A + reference.noise(M, 0, k) for k in range(cost)])[:, who]
+    gradients = np.stack(
+        [reference.START @ reference.A + reference.noise(M, 0, k) for k in range(cost)]
+    )[:, who]
     byzantine = reference.masks("periodic:K=10", M, F, 1)[0][who]
 
     def aggregated(count: int) -> np.ndarray:
         return reference.trimmed(reference.sf(gradients[:count].mean(0), byzantine), 2)
 
-    expected = aggregated(1) + (cost * (aggregated(cost) - aggregated(cost // 2)) if cost > 1 else 0)
+    expected = aggregated(1) + (
+        cost * (aggregated(cost) - aggregated(cost // 2)) if cost > 1 else 0
+    )
     assert part.norms[0] == pytest.approx(float(np.linalg.norm(expected)), rel=1e-9)
 
 
 def test_the_chain_is_built_for_those_who_answer() -> None:
-    spec = resolve(RunSpec(task="quadratic", method="sgd", workers=M, byzantine=F, participation=SHARE)).spec
+    spec = resolve(
+        RunSpec(task="quadratic", method="sgd", workers=M, byzantine=F, participation=SHARE)
+    ).spec
     assert (chain_setting(spec).workers, chain_setting(spec).byzantine) == (6, 2)
-    few = resolve(RunSpec(task="quadratic", method="sgd", workers=M, byzantine=1, participation=SHARE)).spec
+    few = resolve(
+        RunSpec(task="quadratic", method="sgd", workers=M, byzantine=1, participation=SHARE)
+    ).spec
     assert (chain_setting(few).workers, chain_setting(few).byzantine) == (6, 1)
     everybody = resolve(RunSpec(task="quadratic", method="sgd", workers=M, byzantine=F)).spec
     assert (chain_setting(everybody).workers, chain_setting(everybody).byzantine) == (M, F)
     with pytest.raises(SpecError, match="'krum': f=2 is not legal with 6 workers"):
-        resolve(RunSpec(task="quadratic", method="sgd", aggregator="krum", workers=M, byzantine=F, participation=SHARE))
+        resolve(
+            RunSpec(
+                task="quadratic",
+                method="sgd",
+                aggregator="krum",
+                workers=M,
+                byzantine=F,
+                participation=SHARE,
+            )
+        )
 
 
 def test_nobody_else_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
     compute = ImageProblem.sum_gradients
 
-    def seen(self: ImageProblem, round_: int, computations: Any, workers: torch.Tensor, *rest: Any) -> torch.Tensor:
+    def seen(
+        self: ImageProblem, round_: int, computations: Any, workers: torch.Tensor, *rest: Any
+    ) -> torch.Tensor:
         if round_ < 100:
             asked.append(workers.tolist())
         return compute(self, round_, computations, workers, *rest)
 
     monkeypatch.setattr(ImageProblem, "sum_gradients", seen)
     spec = RunSpec(
-        task="digits", model="logistic", method="sgd", attack="sf", workers=M, byzantine=F, budget=30, participation=SHARE
+        task="digits",
+        model="logistic",
+        method="sgd",
+        attack="sf",
+        workers=M,
+        byzantine=F,
+        budget=30,
+        participation=SHARE,
     )
     list(simulate(spec))
     assert asked == [answering(0, SHARE, M, round_).tolist() for round_ in range(30)]
     asked.clear()
     spec = RunSpec(
-        task="digits", model="logistic", method="sgd", attack="ipm", workers=M, byzantine=F, budget=30, participation=SHARE
+        task="digits",
+        model="logistic",
+        method="sgd",
+        attack="ipm",
+        workers=M,
+        byzantine=F,
+        budget=30,
+        participation=SHARE,
     )
     list(simulate(spec))
     masks = reference.masks("periodic:K=10", M, F, 30)
-    honest = [[worker for worker in answering(0, SHARE, M, r) if not masks[r][worker]] for r in range(30)]
+    honest = [
+        [worker for worker in answering(0, SHARE, M, r) if not masks[r][worker]] for r in range(30)
+    ]
     assert asked == honest
 
 
 @pytest.mark.parametrize("model", ["logistic", "cnn-digits"])
 def test_a_sample_of_byzantine_workers_alone(model: str) -> None:
-    """Two of nine answer, and now and then both are Byzantine: then they count as honest, as where all workers are."""
-    usual = {"task": "digits", "method": "sgd", "attack": "ipm", "aggregator": "mean", "workers": M, "byzantine": F}
-    spec = RunSpec(**usual, model=model, budget=30, eval_every=1, learning_rate=0.01, participation=0.2)  # type: ignore[arg-type]
+    """Two of nine answer, and now and then both are Byzantine: then they count as honest, as where
+    all workers are.
+    """
+    usual = {
+        "task": "digits",
+        "method": "sgd",
+        "attack": "ipm",
+        "aggregator": "mean",
+        "workers": M,
+        "byzantine": F,
+    }
+    spec = RunSpec(
+        **usual, model=model, budget=30, eval_every=1, learning_rate=0.01, participation=0.2
+    )  # type: ignore[arg-type]
     stream = list(simulate(spec))
     rounds = [item for event in stream if isinstance(event, RoundsDone) for item in event.rounds]
     masks = reference.masks("periodic:K=10", M, F, 30)
@@ -137,10 +190,16 @@ def test_a_sample_of_byzantine_workers_alone(model: str) -> None:
 
 
 def test_identities_and_batches_are_those_of_all_workers() -> None:
-    """Without Byzantine workers, the mean of the workers that answer consists of the same gradients as with all workers."""
-    first = reference.quadratic(method="sgd", aggregator="mean", workers=M, byzantine=0, budget=1, participation=SHARE)
+    """Without Byzantine workers, the mean of the workers that answer consists of the same gradients
+    as with all workers.
+    """
+    first = reference.quadratic(
+        method="sgd", aggregator="mean", workers=M, byzantine=0, budget=1, participation=SHARE
+    )
     noise = reference.noise(M, 0, 0)[answering(0, SHARE, M, 0)].mean(0)
-    assert first.norms[0] == pytest.approx(float(np.linalg.norm(reference.START @ reference.A + noise)), rel=1e-12)
+    assert first.norms[0] == pytest.approx(
+        float(np.linalg.norm(reference.START @ reference.A + noise)), rel=1e-12
+    )
 
 
 def test_what_needs_every_worker() -> None:
@@ -156,7 +215,10 @@ def test_what_needs_every_worker() -> None:
             )
         )
     assert caught.value.problems == [
-        "attack 'momentum-tailored:lambda=1' needs every worker in every round, and participation=0.5. Try: --participation 1"
+        (
+            "attack 'momentum-tailored:lambda=1' needs every worker in every round, and "
+            "participation=0.5. Try: --participation 1"
+        )
     ]
 
 

@@ -22,17 +22,25 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 def restored() -> Iterator[None]:
     """torch's switches as every run leaves them by default."""
     yield
-    BACKENDS.fp32_precision = BACKENDS.cudnn.fp32_precision = BACKENDS.mkldnn.fp32_precision = "none"
+    BACKENDS.fp32_precision = BACKENDS.cudnn.fp32_precision = BACKENDS.mkldnn.fp32_precision = (
+        "none"
+    )
     apply("fp32", CPU)
 
 
 def switches() -> dict[str, Any]:
-    """All that decides in what a matrix product or a convolution of float32 is computed; old and new must agree."""
+    """All that decides in what a matrix product or a convolution of float32 is computed; old and
+    new must agree.
+    """
     return {
         "matmul": BACKENDS.cuda.matmul.fp32_precision,
         "conv": BACKENDS.cudnn.conv.fp32_precision,
         "rnn": BACKENDS.cudnn.rnn.fp32_precision,
-        "old": (BACKENDS.cuda.matmul.allow_tf32, BACKENDS.cudnn.allow_tf32, torch.get_float32_matmul_precision()),
+        "old": (
+            BACKENDS.cuda.matmul.allow_tf32,
+            BACKENDS.cudnn.allow_tf32,
+            torch.get_float32_matmul_precision(),
+        ),
     }
 
 
@@ -48,7 +56,9 @@ LEGAL = [
 
 
 @pytest.mark.parametrize(("precision", "device", "dtype", "expected"), LEGAL)
-def test_switches_and_dtype(precision: str, device: torch.device, dtype: torch.dtype, expected: dict[str, Any]) -> None:
+def test_switches_and_dtype(
+    precision: str, device: torch.device, dtype: torch.dtype, expected: dict[str, Any]
+) -> None:
     for before in ("fp32", "tf32", "bf16"):
         apply(before, CUDA)
         assert apply(precision, device) == dtype
@@ -64,35 +74,48 @@ def by_the_old_switches() -> None:
 
 
 def by_the_new_switches() -> None:
-    BACKENDS.cuda.matmul.fp32_precision = BACKENDS.cudnn.conv.fp32_precision = BACKENDS.mkldnn.conv.fp32_precision = "tf32"
+    BACKENDS.cuda.matmul.fp32_precision = BACKENDS.cudnn.conv.fp32_precision = (
+        BACKENDS.mkldnn.conv.fp32_precision
+    ) = "tf32"
 
 
 def for_all_at_once() -> None:
     BACKENDS.fp32_precision = BACKENDS.cudnn.fp32_precision = "tf32"
 
 
-@pytest.mark.parametrize("leave", [as_torch_begins, by_the_old_switches, by_the_new_switches, for_all_at_once])
+@pytest.mark.parametrize(
+    "leave", [as_torch_begins, by_the_old_switches, by_the_new_switches, for_all_at_once]
+)
 def test_full_precision_whatever_was_set_before(leave: Callable[[], None]) -> None:
     for precision in ("fp32", "bf16"):
         leave()
         apply(precision, CPU)
         assert switches() == FULL
-        assert (BACKENDS.mkldnn.matmul.fp32_precision, BACKENDS.mkldnn.conv.fp32_precision) == ("ieee", "ieee")
+        assert (BACKENDS.mkldnn.matmul.fp32_precision, BACKENDS.mkldnn.conv.fp32_precision) == (
+            "ieee",
+            "ieee",
+        )
 
 
 def test_tensor_float_is_of_gpus() -> None:
-    line = "precision=tf32 is not legal on device cpu: only CUDA GPUs have TensorFloat-32. Try: --precision fp32 or bf16"
+    line = (
+        "precision=tf32 is not legal on device cpu: only CUDA GPUs have TensorFloat-32. "
+        "Try: --precision fp32 or bf16"
+    )
     before = switches()
     with pytest.raises(SpecError) as caught:
         apply("tf32", CPU)
     assert caught.value.problems == [line]
     assert switches() == before
-    with pytest.raises(SpecError) as caught:  # before the first event, and so before anything is stored
+    # before the first event, and so before anything is stored
+    with pytest.raises(SpecError) as caught:
         simulate(RunSpec(precision="tf32"), device="cpu")
     assert caught.value.problems == [line]
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)]
+)
 def test_a_run_sets_its_precision_before_its_network_is_built(
     precision: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:

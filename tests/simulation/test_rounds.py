@@ -1,4 +1,6 @@
-"""Whole runs on the quadratic, recomputed round by round in plain NumPy from the same random streams."""
+"""Whole runs on the quadratic, recomputed round by round in plain NumPy from the same random
+streams.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def rule(name: str) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def test_plain_distributed_sgd() -> None:
-    """Without attack and defence, x_{t+1} = x_t - eta mean_i g_{t,i}, each g the mean of its mini-batch's gradients."""
+    """Without attack and defence, x_{t+1} = x_t - eta mean_i g_{t,i}, each g the mean of its
+    mini-batch's gradients.
+    """
     outcome = quadratic(
         method="sgd",
         attack="none",
@@ -56,7 +60,10 @@ def test_plain_distributed_sgd() -> None:
         budget=40,
         seed=3,
     )
-    same(outcome, descend(lambda t, x: A @ x + noise(M, t, 0, batch_size=4, seed=3).mean(0), 40, RATE))
+    same(
+        outcome,
+        descend(lambda t, x: A @ x + noise(M, t, 0, batch_size=4, seed=3).mean(0), 40, RATE),
+    )
     assert {item.byzantine for item in outcome.rounds} == {F}
 
 
@@ -76,19 +83,23 @@ def test_momentum_and_where_the_attack_enters(entry: str, attack: str, aggregato
         budget=30,
     )
     identities = masks("periodic:K=4", M, F, 30)
-    steps = momentum(M, identities, ATTACKS[attack], rule(aggregator), beta=0.8, gain=0.2, entry=entry)
+    steps = momentum(
+        M, identities, ATTACKS[attack], rule(aggregator), beta=0.8, gain=0.2, entry=entry
+    )
     same(outcome, descend(steps, 30, RATE))
     assert len({tuple(mask) for mask in identities}) > 3
 
 
 @pytest.mark.parametrize("entry", ["gradient", "message", "state"])
 def test_how_long_a_worker_stays_poisoned(entry: str) -> None:
-    """By hand: three workers take turns of ten rounds at adding v = (1, 1), beta = 0.9, no noise, mean aggregation.
+    """By hand: three workers take turns of ten rounds at adding v = (1, 1), beta = 0.9, no noise,
+    mean aggregation.
 
-    All messages are then a common vector plus a worker's bias b v. Entering at the gradient, b grows as 1 - 0.9^n in n
-    Byzantine rounds and decays by 0.9 in every honest one; on the message alone, b is 1 while Byzantine and 0 at once after;
-    kept in the state, b grows as (1 - 0.9^n)/(1 - 0.9) and decays by 0.9. The aggregation error is |v| times the difference
-    between the mean b of all workers and of the honest ones.
+    All messages are then a common vector plus a worker's bias b v. Entering at the gradient, b
+    grows as 1 - 0.9^n in n Byzantine rounds and decays by 0.9 in every honest one; on the message
+    alone, b is 1 while Byzantine and 0 at once after; kept in the state, b grows as (1 - 0.9^n)/(1
+    - 0.9) and decays by 0.9. The aggregation error is |v| times the difference between the mean b
+    of all workers and of the honest ones.
     """
     outcome = quadratic(
         task="quadratic:sigma=0",
@@ -104,7 +115,9 @@ def test_how_long_a_worker_stays_poisoned(entry: str) -> None:
     for round_ in range(20):
         turn, n = divmod(round_, 10)
         current = 1.0 if entry == "message" else growth * (1 - 0.9 ** (n + 1))
-        carried = 0.0 if turn == 0 or entry == "message" else growth * (1 - 0.9**10) * 0.9 ** (n + 1)
+        carried = (
+            0.0 if turn == 0 or entry == "message" else growth * (1 - 0.9**10) * 0.9 ** (n + 1)
+        )
         expected.append(abs((current + carried) / 3 - carried / 2) * math.sqrt(2))
     assert_allclose([item.aggregation_error for item in outcome.rounds], expected, rtol=1e-9)
 
@@ -112,7 +125,9 @@ def test_how_long_a_worker_stays_poisoned(entry: str) -> None:
 @pytest.mark.parametrize("method", ["sgd", "dynabro:jmax=3"])
 def test_where_the_attack_enters_is_all_the_same_without_memory(method: str) -> None:
     gradient, message, state = (
-        quadratic(method=method, attack="alie", attack_entry=entry, workers=M, byzantine=F, budget=60)
+        quadratic(
+            method=method, attack="alie", attack_entry=entry, workers=M, byzantine=F, budget=60
+        )
         for entry in ("gradient", "message", "state")
     )
     assert gradient.gaps == message.gaps == state.gaps
@@ -121,10 +136,20 @@ def test_where_the_attack_enters_is_all_the_same_without_memory(method: str) -> 
 
 @pytest.mark.parametrize("attack", ["none", "sf"])
 def test_heavy_ball_is_ema_at_a_larger_learning_rate(attack: str) -> None:
-    """m_ema = (1 - beta) m_heavy_ball, so the paths agree where the learning rates differ by 1/(1 - beta)."""
-    common = {"attack": attack, "switching": "periodic:K=5", "workers": M, "byzantine": F, "budget": 100}
+    """m_ema = (1 - beta) m_heavy_ball, so the paths agree where the learning rates differ by 1/(1 -
+    beta).
+    """
+    common = {
+        "attack": attack,
+        "switching": "periodic:K=5",
+        "workers": M,
+        "byzantine": F,
+        "budget": 100,
+    }
     ema = quadratic(method="momentum:beta=0.9", learning_rate=0.05, **common)
-    heavy = quadratic(method="momentum:beta=0.9,form=heavy-ball", learning_rate=0.05 * (1 - 0.9), **common)
+    heavy = quadratic(
+        method="momentum:beta=0.9,form=heavy-ball", learning_rate=0.05 * (1 - 0.9), **common
+    )
     assert_allclose(ema.gaps, heavy.gaps, rtol=1e-9)
     assert_allclose(np.array(ema.norms) / np.array(heavy.norms), 1 - 0.9, rtol=1e-9)
 
@@ -143,7 +168,9 @@ CELLS += [("sf", "mean", "computation"), ("ipm", "cwmed", "computation")]
 
 @pytest.mark.parametrize(("attack", "aggregator", "clock"), CELLS)
 def test_dynabro(attack: str, aggregator: str, clock: str) -> None:
-    """Levels, nested prefixes, the attack on each level's message, and on every mini-batch in a dynamic round."""
+    """Levels, nested prefixes, the attack on each level's message, and on every mini-batch in a
+    dynamic round.
+    """
     outcome = quadratic(
         method="dynabro:jmax=4",
         attack=attack,
@@ -162,16 +189,25 @@ def test_dynabro(attack: str, aggregator: str, clock: str) -> None:
     assert [item.cost for item in outcome.rounds] == steps.costs
     errors = [item.aggregation_error for item in outcome.rounds]
     assert [error is None for error in errors] == [error is None for error in steps.errors]
-    assert_allclose([error or 0 for error in errors], [error or 0 for error in steps.errors], rtol=1e-7, atol=1e-12)
+    assert_allclose(
+        [error or 0 for error in errors],
+        [error or 0 for error in steps.errors],
+        rtol=1e-7,
+        atol=1e-12,
+    )
     assert {item.level for item in outcome.rounds} > {1, 2, 3}
     assert {item.accepted for item in outcome.rounds} == {None}
     assert any(item.dynamic for item in outcome.rounds) == (clock == "computation")
 
 
 def test_the_first_level_is_the_first_mini_batch() -> None:
-    """Every round of dynabro starts from the mini-batch that sgd would compute at that x_t: here in the first round."""
+    """Every round of dynabro starts from the mini-batch that sgd would compute at that x_t: here in
+    the first round.
+    """
     sgd = quadratic(method="sgd", workers=M, byzantine=F, budget=1)
-    rejecting = quadratic(method="dynabro:filter=option1,noise_bound=1e-9", workers=M, byzantine=F, budget=1)
+    rejecting = quadratic(
+        method="dynabro:filter=option1,noise_bound=1e-9", workers=M, byzantine=F, budget=1
+    )
     assert rejecting.norms[0] == sgd.norms[0]
 
 
@@ -196,7 +232,9 @@ ROUNDS = round(BUDGET / (4 + 2**-4))  # 74, at jmax = 4
     ],
 )
 def test_filter_option1(bound: float, verdicts: set[bool], clock: str) -> None:
-    """The correction counts where |a_J - a_{J-1}| is within its bound; else g_t is the level-0 aggregate."""
+    """The correction counts where |a_J - a_{J-1}| is within its bound; else g_t is the level-0
+    aggregate.
+    """
     outcome = quadratic(
         method=f"dynabro:jmax=4,filter=option1,noise_bound={bound}",
         aggregator="cwtm",
@@ -208,7 +246,15 @@ def test_filter_option1(bound: float, verdicts: set[bool], clock: str) -> None:
         budget=BUDGET,
     )
     limit = limit_option1(KAPPA, ROUNDS, bound)
-    steps = DynaBRO(M, masks("periodic:K=3", M, F, 400), clock == "round", 4, sf, lambda rows, _: trimmed(rows, F), limit)
+    steps = DynaBRO(
+        M,
+        masks("periodic:K=3", M, F, 400),
+        clock == "round",
+        4,
+        sf,
+        lambda rows, _: trimmed(rows, F),
+        limit,
+    )
     same(outcome, descend(steps, len(outcome.rounds), RATE))
     accepted = [item.accepted for item in outcome.rounds]
     assert accepted == steps.accepted
@@ -219,7 +265,8 @@ def test_filter_option1(bound: float, verdicts: set[bool], clock: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("bound", "clock"), [(0.003, "computation"), (0.03, "round"), (0.03, "computation"), (0.3, "computation")]
+    ("bound", "clock"),
+    [(0.003, "computation"), (0.03, "round"), (0.03, "computation"), (0.3, "computation")],
 )
 def test_filter_option2(bound: float, clock: str) -> None:
     """MFM at T^j = 2 C V/sqrt(2^j), and the bound (1 + sqrt 2) 6 sqrt 2 C V/sqrt(2^J)."""

@@ -1,4 +1,6 @@
-"""A step's numbers do not depend on the number of threads, on how much is computed at a time, or on compiling."""
+"""A step's numbers do not depend on the number of threads, on how much is computed at a time, or on
+compiling.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,25 @@ pytestmark = pytest.mark.usefixtures("same_threads_after")
 
 CELLS = {
     "momentum": {"method": "momentum", "attack": "ipm", "aggregator": "cwtm"},
-    "dynabro": {"method": "dynabro:jmax=3", "attack": "sf", "aggregator": "gm", "pre_aggregators": "nnm"},
-    "alie": {"method": "dynabro:jmax=2", "attack": "alie", "aggregator": "krum", "byzantine": 7, "seed": 2},
-    "participation": {"method": "momentum", "attack": "alie", "aggregator": "cwtm", "participation": 0.6},
+    "dynabro": {
+        "method": "dynabro:jmax=3",
+        "attack": "sf",
+        "aggregator": "gm",
+        "pre_aggregators": "nnm",
+    },
+    "alie": {
+        "method": "dynabro:jmax=2",
+        "attack": "alie",
+        "aggregator": "krum",
+        "byzantine": 7,
+        "seed": 2,
+    },
+    "participation": {
+        "method": "momentum",
+        "attack": "alie",
+        "aggregator": "cwtm",
+        "participation": 0.6,
+    },
     "mfm": {"method": "sgd", "attack": "none", "aggregator": "mfm:threshold=10"},
 }
 
@@ -42,16 +60,23 @@ def prepared(cell: str, compile_: str) -> Simulation:
     return setup._prepare(run, torch.device("cpu"), compile_)[0]
 
 
-def assert_close(first: list[torch.Tensor], second: list[torch.Tensor], within: float = 1e-6, rounded: float = 0) -> None:
-    """The first step within a share of its length; later ones, which start from there, within a little more.
+def assert_close(
+    first: list[torch.Tensor], second: list[torch.Tensor], within: float = 1e-6, rounded: float = 0
+) -> None:
+    """The first step within a share of its length; later ones, which start from there, within a
+    little more.
 
-    A share ``rounded`` of the coordinates may differ by one rounding of x instead, which is much to a small step.
+    A share ``rounded`` of the coordinates may differ by one rounding of x instead, which is much to
+    a small step.
     """
     assert torch.equal(first[0], second[0])
     for number in range(1, len(first)):
         step = (second[number] - second[number - 1]).norm()
         assert float(step) > 0
-        gap, rounding = (first[number] - second[number]).abs(), torch.finfo(torch.float32).eps * second[number].abs()
+        gap, rounding = (
+            (first[number] - second[number]).abs(),
+            torch.finfo(torch.float32).eps * second[number].abs(),
+        )
         largest = gap.topk(int(rounded * len(gap))).indices
         gap[largest[gap[largest] <= rounding[largest]]] = 0
         assert float(gap.norm() / step) < within * (5 * number - 4)
@@ -95,7 +120,10 @@ def test_little_memory_makes_smaller_passes(monkeypatch: pytest.MonkeyPatch) -> 
     assert 0 < max(sizes) < 16 * 64 * 9
 
 
-COMPILED = [cell if cell in ("momentum", "dynabro") else pytest.param(cell, marks=pytest.mark.slow) for cell in CELLS]
+COMPILED = [
+    cell if cell in ("momentum", "dynabro") else pytest.param(cell, marks=pytest.mark.slow)
+    for cell in CELLS
+]
 
 
 @pytest.mark.parametrize("cell", COMPILED)
@@ -105,12 +133,18 @@ def test_compiled(cell: str) -> None:
         with pytest.raises(setup.SpecError, match="compile=on needs"):
             steps(cell, compile_="on")
     else:
-        assert_close(steps(cell, compile_="on"), steps(cell), within=1e-5, rounded=1e-3)  # blocks add up in another order
+        # blocks add up in another order
+        assert_close(steps(cell, compile_="on"), steps(cell), within=1e-5, rounded=1e-3)
 
 
 def test_the_run_records_how_it_was_computed() -> None:
     started = next(simulate(RunSpec(budget=20), compile="off", threads=1))
     assert isinstance(started, Started)
     versions = str(started.record["versions"])
-    for fact in ('"compile":"off"', '"gradients":"shared pass"', '"pass_values":600000', '"threads":1'):
+    for fact in (
+        '"compile":"off"',
+        '"gradients":"shared pass"',
+        '"pass_values":600000',
+        '"threads":1',
+    ):
         assert fact in versions

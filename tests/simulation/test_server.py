@@ -28,7 +28,9 @@ def gathers_nothing(*_: object) -> Any:
 def counting(step: int) -> Aggregator:
     """Rule that returns the number of its calls, and remembers it."""
 
-    def aggregate(messages: Tensor, state: dict[str, Tensor], _: int | Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def aggregate(
+        messages: Tensor, state: dict[str, Tensor], _: int | Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         assert set(state) <= {"calls"}
         calls = state.get("calls", torch.zeros(())) + step
         return calls.expand(messages.shape[1]), {"calls": calls}
@@ -49,14 +51,23 @@ def test_mean_of_those_who_count() -> None:
 
 
 def test_a_method_that_filters_has_the_last_word() -> None:
-    def judge(messages: Tensor, x: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def judge(
+        messages: Tensor, x: Tensor, state: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         assert x.tolist() == [7.0]
         return messages[:, 0] < 50, {"seen": messages.sum()}
 
     server = make_server(parts(JudgingMethod(judge=judge)))
     byzantine = torch.tensor([False, True, False])
     question = Question(
-        torch.tensor([[1.0], [2.0], [6.0]]), None, None, byzantine, byzantine, False, True, x=torch.tensor([7.0])
+        torch.tensor([[1.0], [2.0], [6.0]]),
+        None,
+        None,
+        byzantine,
+        byzantine,
+        False,
+        True,
+        x=torch.tensor([7.0]),
     )
     answer = server.answer(question, {}, {}, {})
     assert answer.aggregate.tolist() == [3.5]
@@ -66,12 +77,19 @@ def test_a_method_that_filters_has_the_last_word() -> None:
 
 
 def test_what_a_rule_remembers_of_two_kinds_of_rounds_is_apart() -> None:
-    server = make_server(parts(GatheringMethod(gather=gathers_nothing, cohort=2), cohort=counting(10)))
+    server = make_server(
+        parts(GatheringMethod(gather=gathers_nothing, cohort=2), cohort=counting(10))
+    )
     state: dict[str, Tensor] = {}
     found = []
     for cohort in (None, [0, 2], None, [1, 2], [0, 1]):
         some = None if cohort is None else torch.tensor(cohort)
-        answer = server.answer(Question(torch.ones(3, 1), None, None, NOBODY, NOBODY, False, False, cohort=some), {}, {}, state)
+        answer = server.answer(
+            Question(torch.ones(3, 1), None, None, NOBODY, NOBODY, False, False, cohort=some),
+            {},
+            {},
+            state,
+        )
         state = answer.aggregator
         found.append(answer.aggregate.item())
     assert found == [1, 10, 2, 20, 30]
@@ -88,7 +106,14 @@ def test_messages_are_received_then_chosen_and_the_aggregate_is_settled() -> Non
     server = make_server(parts(method, cohort=first))
     byzantine = torch.tensor([False, True, True])
     question = Question(
-        torch.tensor([[1.0], [2.0], [3.0]]), None, None, byzantine, byzantine, False, True, cohort=torch.tensor([0, 1])
+        torch.tensor([[1.0], [2.0], [3.0]]),
+        None,
+        None,
+        byzantine,
+        byzantine,
+        False,
+        True,
+        cohort=torch.tensor([0, 1]),
     )
     answer = server.answer(question, {}, {}, {})
     assert answer.aggregate.tolist() == [-1.0]
@@ -100,7 +125,9 @@ def test_messages_are_received_then_chosen_and_the_aggregate_is_settled() -> Non
 def test_a_sample_of_which_nobody_sends_numbers_brings_nothing(sample: str) -> None:
     """If all workers send NaN, the aggregate is not finite, and the run has diverged."""
     first = Aggregator(lambda messages, state, _: (messages[0], state), None)
-    method = GatheringMethod(gather=gathers_nothing, cohort=2) if sample == "cohort" else MeansMethod()
+    method = (
+        GatheringMethod(gather=gathers_nothing, cohort=2) if sample == "cohort" else MeansMethod()
+    )
     made = parts(method, cohort=first if sample == "cohort" else None)
     made.aggregator = first
     server = make_server(made)

@@ -27,10 +27,13 @@ M, F = 5, 2
 
 
 def largest_deviation(identities: np.ndarray, batch_size: int = 1) -> float:
-    """V by hand: over ten mini-batches, the largest distance of an honest gradient from the honest mean at x_1."""
+    """V by hand: over ten mini-batches, the largest distance of an honest gradient from the honest
+    mean at x_1.
+    """
     deviations = []
     for computation in range(10):
-        honest = noise(M, NOISE_ROUND, computation, batch_size)[~identities]  # the gradient itself cancels
+        # the gradient itself cancels
+        honest = noise(M, NOISE_ROUND, computation, batch_size)[~identities]
         deviations += list(np.linalg.norm(honest - honest.mean(0), axis=1))
     return max(deviations)
 
@@ -60,7 +63,9 @@ def test_the_noise_bound_is_measured_counted_and_recorded(option: str, switching
 def test_a_budget_that_measuring_uses_up() -> None:
     outcome = quadratic(method="dynabro:filter=option1", budget=10)
     assert outcome.rounds == []
-    assert outcome.last == events.Finished(None, None, outcome.gaps[0], events.Totals(0, 10, 0, 0, 0.0))
+    assert outcome.last == events.Finished(
+        None, None, outcome.gaps[0], events.Totals(0, 10, 0, 0, 0.0)
+    )
 
 
 def test_methods_without_filter_measure_nothing() -> None:
@@ -71,7 +76,9 @@ def test_methods_without_filter_measure_nothing() -> None:
 
 
 def test_the_bound_is_measured_on_the_images_gradients() -> None:
-    outcome = run(task="digits", model="logistic", method="dynabro:jmax=1,filter=option2", budget=14)
+    outcome = run(
+        task="digits", model="logistic", method="dynabro:jmax=1,filter=option2", budget=14
+    )
     measured = outcome.started.record["noise_bound"]
     assert 0 < measured < math.inf
     assert outcome.evaluations[0].budget == 10
@@ -94,7 +101,11 @@ def test_started_tells_the_key_and_the_columns_of_the_run() -> None:
 
 def test_the_initial_model_depends_on_the_seed_alone() -> None:
     def start(seed: int, method: str) -> float | None:
-        return run(task="digits", model="logistic", method=method, budget=1, seed=seed).evaluations[0].test_loss
+        return (
+            run(task="digits", model="logistic", method=method, budget=1, seed=seed)
+            .evaluations[0]
+            .test_loss
+        )
 
     assert start(0, "sgd") == start(0, "momentum")
     assert start(0, "sgd") != start(1, "sgd")
@@ -111,26 +122,39 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert pick_device("auto") == pick_device("cpu") == torch.device("cpu")
-    with pytest.raises(SpecError, match=r"device=cuda is not here; legal on this machine: auto, cpu. Try: --device auto"):
+    with pytest.raises(
+        SpecError,
+        match=r"device=cuda is not here; legal on this machine: auto, cpu. Try: --device auto",
+    ):
         pick_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert pick_device("auto") == pick_device("cuda") == torch.device("cuda:0")
     assert pick_device("cuda:1") == torch.device("cuda:1")
-    with pytest.raises(SpecError, match="device=cuda:2 is not here; legal on this machine: auto, cpu, cuda, cuda:0, cuda:1"):
+    with pytest.raises(
+        SpecError,
+        match="device=cuda:2 is not here; legal on this machine: auto, cpu, cuda, cuda:0, cuda:1",
+    ):
         pick_device("cuda:2")
 
 
 @pytest.mark.parametrize(
     ("device", "fields"),
-    [("auto", {}), ("cuda", {}), ("cuda:0", {}), ("auto", {"task": "digits", "model": "mlp", "attack": "none", "budget": 1})],
+    [
+        ("auto", {}),
+        ("cuda", {}),
+        ("cuda:0", {}),
+        ("auto", {"task": "digits", "model": "mlp", "attack": "none", "budget": 1}),
+    ],
 )
 def test_a_run_for_the_cpu_is_stored_as_such_beside_a_gpu(
     device: str, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    spec = RunSpec(**{"task": "quadratic", "method": "sgd", "attack": "shift:lambda=1", "budget": 20} | fields)
+    spec = RunSpec(
+        **{"task": "quadratic", "method": "sgd", "attack": "shift:lambda=1", "budget": 20} | fields
+    )
     first, *_, last = simulate(spec, device=device)
     assert isinstance(first, events.Started)
     assert first.record["device"] == "cpu"
@@ -145,12 +169,17 @@ def test_the_folder_of_data_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert data_directory(tmp_path / "given") == tmp_path / "given"
     monkeypatch.setenv("HOME", str(tmp_path))
     assert data_directory("~/data") == tmp_path / "data"
-    assert data_directory("~nobody-has-this-name/data") == Path("~nobody-has-this-name/data").absolute()
+    assert (
+        data_directory("~nobody-has-this-name/data")
+        == Path("~nobody-has-this-name/data").absolute()
+    )
 
 
 @pytest.mark.parametrize("home", ["none", "closed", "relative"])
 def test_a_cache_without_a_home(home: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As in a container: HOME is unset and the user has no name, or HOME is / and belongs to root."""
+    """As in a container: HOME is unset and the user has no name, or HOME is / and belongs to
+    root.
+    """
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(cache_folder.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))

@@ -1,4 +1,6 @@
-"""The server's update: learning rate, its drops, AdaGrad-Norm, weight decay, and the projection onto K."""
+"""The server's update: learning rate, its drops, AdaGrad-Norm, weight decay, and the projection
+onto K.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,16 @@ def test_adagrad_norm_of_gradients_whose_squares_are_no_numbers(size: float) -> 
     assert x.tolist() == pytest.approx([-0.6 * (1 + 0.5**0.5), -0.8 * (1 + 0.5**0.5)], rel=1e-6)
 
 
-@pytest.mark.parametrize(("fraction", "budget", "first"), [(0.1, 30, 3), (0.29, 100, 29), (0.55, 100, 55), (0.25, 10, 3)])
+@pytest.mark.parametrize(
+    ("fraction", "budget", "first"), [(0.1, 30, 3), (0.29, 100, 29), (0.55, 100, 55), (0.25, 10, 3)]
+)
 def test_drops_at_decimal_fractions(fraction: float, budget: int, first: int) -> None:
     # 0.29 x 100 is 28.999999999999996 in binary, and 0.55 x 100 is 55.00000000000001
     rates = [
-        item.learning_rate for item in quadratic(**PLAIN, learning_rate=1e-3, lr_drop=f"{fraction}:0.1", budget=budget).rounds
+        item.learning_rate
+        for item in quadratic(
+            **PLAIN, learning_rate=1e-3, lr_drop=f"{fraction}:0.1", budget=budget
+        ).rounds
     ]
     assert next(index for index, rate in enumerate(rates) if rate < 1e-3) == first
 
@@ -109,7 +116,12 @@ def test_the_aggregate_is_not_changed_by_the_step() -> None:
 @pytest.mark.parametrize(("method", "rate"), [("sgd", 0.9), ("momentum", 60.0)])
 def test_projection_onto_the_ball(method: str, rate: float) -> None:
     """x_1 and every x_t lie in the ball of radius 2; momentum and |g_t| know nothing of it."""
-    outcome = quadratic(**PLAIN | {"method": method}, task="quadratic:radius=2,start=30:-30", learning_rate=rate, budget=20)
+    outcome = quadratic(
+        **PLAIN | {"method": method},
+        task="quadratic:radius=2,start=30:-30",
+        learning_rate=rate,
+        budget=20,
+    )
     x = 2 * START / np.linalg.norm(START)
     gaps, outside, kept = [gap(x)], 0, np.zeros(2)
     for round_ in range(20):

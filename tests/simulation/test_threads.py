@@ -19,7 +19,9 @@ def threads_of(*, small: bool, monkeypatch: pytest.MonkeyPatch, **given: int) ->
     return torch.get_num_threads()
 
 
-def test_a_small_run_takes_one_thread_unless_another_number_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_run_takes_one_thread_unless_another_number_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     torch.set_num_threads(3)
     assert threads_of(small=False, monkeypatch=monkeypatch) == 3
     assert threads_of(small=True, monkeypatch=monkeypatch) == 1
@@ -29,7 +31,9 @@ def test_a_small_run_takes_one_thread_unless_another_number_is_given(monkeypatch
     assert threads_of(small=False, monkeypatch=monkeypatch) == 2
 
 
-@pytest.mark.parametrize(("model", "small"), [("mlp", True), ("cnn-digits", True), ("mlp:hidden=1000", False)])
+@pytest.mark.parametrize(
+    ("model", "small"), [("mlp", True), ("cnn-digits", True), ("mlp:hidden=1000", False)]
+)
 def test_which_runs_are_small(model: str, small: bool) -> None:
     run = setup.resolve(RunSpec(task="digits", model=model))
     assert setup._is_small(run) is small

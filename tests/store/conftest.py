@@ -26,13 +26,17 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def backend() -> str:
-    """The kind of database: a file. Files of tests with other needs have their own fixture, and a test asks by ``both``."""
+    """The kind of database: a file. Files of tests with other needs have their own fixture, and a
+    test asks by ``both``.
+    """
     return "sqlite"
 
 
 @pytest.fixture
 def database(backend: str, request: pytest.FixtureRequest) -> str:
-    """A value of ``--db``: ``path``, or the URL of a database. It has tables only if the test uses ``engine``."""
+    """A value of ``--db``: ``path``, or the URL of a database. It has tables only if the test uses
+    ``engine``.
+    """
     server = "postgres_with_tables" if "engine" in request.fixturenames else "postgres"
     return str(request.getfixturevalue("path" if backend == "sqlite" else server))
 
@@ -47,7 +51,9 @@ def engine(database: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock by which recorders commit once a second; it stands still on any machine, however slow."""
+    """The clock by which recorders commit once a second; it stands still on any machine, however
+    slow.
+    """
     clock = Clock()
     monkeypatch.setattr(recorder_module, "time", SimpleNamespace(monotonic=clock.monotonic))
     return clock

@@ -21,7 +21,9 @@ from dynabro_cli.store.recorder import Recorder
 from tests import postgres
 
 both = pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
-"""A test with ``database`` or ``engine`` is for a file and for a server: where the two differ in SQL, types or locks."""
+"""A test with ``database`` or ``engine`` is for a file and for a server: where the two differ in
+SQL, types or locks.
+"""
 KEY = "ab" * 32
 RECORD: dict[str, Any] = {
     "task": "digits",
@@ -91,11 +93,16 @@ def a_round(number: int, **values: Any) -> events.Round:
 
 def rounds(first: int, last: int, **values: Any) -> events.RoundsDone:
     """Rounds ``first`` to ``last``, both included."""
-    return events.RoundsDone(tuple(a_round(number, **values) for number in range(first, last + 1)), totals(last + 1))
+    return events.RoundsDone(
+        tuple(a_round(number, **values) for number in range(first, last + 1)), totals(last + 1)
+    )
 
 
 def evaluated(
-    number: int, accuracy: float | None = 0.5, gap: float | None = None, x: tuple[float, ...] | None = None
+    number: int,
+    accuracy: float | None = 0.5,
+    gap: float | None = None,
+    x: tuple[float, ...] | None = None,
 ) -> events.Evaluated:
     """The evaluation after ``number`` rounds."""
     loss = None if accuracy is None else 1 - accuracy
@@ -107,18 +114,26 @@ def checkpointed(number: int, data: bytes = b"state") -> events.Checkpointed:
     return events.Checkpointed(totals(number), data)
 
 
-def finished(number: int, accuracy: float | None = 0.5, gap: float | None = None) -> events.Finished:
+def finished(
+    number: int, accuracy: float | None = 0.5, gap: float | None = None
+) -> events.Finished:
     """The end of a run of ``number`` rounds."""
-    return events.Finished(accuracy, None if accuracy is None else 1 - accuracy, gap, totals(number))
+    return events.Finished(
+        accuracy, None if accuracy is None else 1 - accuracy, gap, totals(number)
+    )
 
 
-def diverged(number: int, accuracy: float | None = 0.1, loss: float | None = float("nan")) -> events.Diverged:
+def diverged(
+    number: int, accuracy: float | None = 0.1, loss: float | None = float("nan")
+) -> events.Diverged:
     """The end of a run that left the numbers in its last round."""
     return events.Diverged(number - 1, accuracy, loss, None, totals(number))
 
 
 def finding(**values: Any) -> dict[str, Any]:
-    """What a search for the worst case of the median of three numbers has found, as ``store.kappas`` takes it."""
+    """What a search for the worst case of the median of three numbers has found, as
+    ``store.kappas`` takes it.
+    """
     plain: dict[str, Any] = {
         "rule": "cwmed",
         "workers": 3,
@@ -138,12 +153,21 @@ def finding(**values: Any) -> dict[str, Any]:
 
 
 def totals(number: int) -> events.Totals:
-    return events.Totals(rounds=number, budget_spent=number, switches=number // 20, dynamic_rounds=0)
+    return events.Totals(
+        rounds=number, budget_spent=number, switches=number // 20, dynamic_rounds=0
+    )
 
 
-def whole_run(number: int = 3, accuracy: float = 0.5, key: str = KEY, **columns: Any) -> list[events.Event]:
+def whole_run(
+    number: int = 3, accuracy: float = 0.5, key: str = KEY, **columns: Any
+) -> list[events.Event]:
     """A run of ``number`` rounds from start to end."""
-    return [started(key, **columns), rounds(0, number - 1), evaluated(number, accuracy), finished(number, accuracy)]
+    return [
+        started(key, **columns),
+        rounds(0, number - 1),
+        evaluated(number, accuracy),
+        finished(number, accuracy),
+    ]
 
 
 def record(engine: Engine, happenings: Iterable[events.Event], **settings: Any) -> Recorder:
@@ -156,13 +180,17 @@ def record(engine: Engine, happenings: Iterable[events.Event], **settings: Any) 
 
 @contextmanager
 def made_once(fill: Callable[[Engine], None], folder: Path) -> Iterator[Callable[[str], str]]:
-    """A function from a kind of database to one that ``fill`` has filled: made in ``folder`` when it is first asked for."""
+    """A function from a kind of database to one that ``fill`` has filled: made in ``folder`` when
+    it is first asked for.
+    """
     with ExitStack() as stack:
 
         @functools.cache
         def original(kind: str) -> str:
             path = folder / "results.db"
-            database = str(path) if kind == "sqlite" else stack.enter_context(postgres.empty_database())
+            database = (
+                str(path) if kind == "sqlite" else stack.enter_context(postgres.empty_database())
+            )
             engine = open_for_writing(database)
             fill(engine)
             engine.dispose()
@@ -173,7 +201,9 @@ def made_once(fill: Callable[[Engine], None], folder: Path) -> Iterator[Callable
 
 
 def silent(database: Path | str, recorder: Recorder) -> Recorder:
-    """Have a recorder be one of another machine that was last heard of long ago; it goes on all the same."""
+    """Have a recorder be one of another machine that was last heard of long ago; it goes on all the
+    same.
+    """
     recorder.owner = f"elsewhere:1:2:{recorder.owner.rpartition(':')[2]}"
     changes = "owner = ?, heartbeat_at = '2020-02-02 00:00:00.000000', heartbeat_clock = NULL"
     change(database, f"UPDATE runs SET {changes} WHERE id = {recorder.run_id}", recorder.owner)
@@ -181,16 +211,25 @@ def silent(database: Path | str, recorder: Recorder) -> Recorder:
 
 
 def read(database: Path | str, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-    """Read a file or a server's database with a connection of its own, past everything that is under test."""
+    """Read a file or a server's database with a connection of its own, past everything that is
+    under test.
+    """
     with closing(_connect(database)) as connection:
         rows: list[tuple[Any, ...]] = _execute(connection, sql, values).fetchall()
         return rows
 
 
 def schema(path: Path) -> list[tuple[Any, ...]]:
-    """Tables, columns in their order, indexes and views of a file, however its statements are spaced; and its version."""
-    statements = [(kind, name, _written(sql)) for kind, name, sql in read(path, "SELECT type, name, sql FROM sqlite_master")]
-    stamps = [read(path, sql)[0] for sql in ("PRAGMA application_id", "SELECT * FROM alembic_version")]
+    """Tables, columns in their order, indexes and views of a file, however its statements are
+    spaced; and its version.
+    """
+    statements = [
+        (kind, name, _written(sql))
+        for kind, name, sql in read(path, "SELECT type, name, sql FROM sqlite_master")
+    ]
+    stamps = [
+        read(path, sql)[0] for sql in ("PRAGMA application_id", "SELECT * FROM alembic_version")
+    ]
     return [*sorted(statements), *stamps]
 
 

@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError, StorageError
+from dynabro_cli.errors import (
+    CannotWriteError,
+    DatabaseError,
+    NotFoundError,
+    SpecError,
+    StorageError,
+)
 from dynabro_cli.store.care import copies
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.copies import back_up
@@ -34,7 +40,9 @@ def names(folder: Path) -> set[str]:
     return {item.name for item in folder.iterdir() if not item.name.endswith(("-wal", "-shm"))}
 
 
-def test_a_copy_has_the_time_in_its_name_and_what_is_committed_in_it(engine: Engine, path: Path) -> None:
+def test_a_copy_has_the_time_in_its_name_and_what_is_committed_in_it(
+    engine: Engine, path: Path
+) -> None:
     record(engine, sound.run(1))
     with engine.begin() as connection:  # another program writes meanwhile
         connection.exec_driver_sql("UPDATE runs SET final_accuracy = 0.9")
@@ -57,7 +65,9 @@ def test_what_is_in_the_log_only_is_copied(engine: Engine, path: Path, tmp_path:
     assert read(tmp_path / "copy.db", "SELECT status FROM runs") == [("finished",)]
 
 
-def test_a_database_of_an_older_schema_is_copied(engine: Engine, path: Path, tmp_path: Path) -> None:
+def test_a_database_of_an_older_schema_is_copied(
+    engine: Engine, path: Path, tmp_path: Path
+) -> None:
     change(path, "PRAGMA user_version = 1")
     back_up(str(path), tmp_path / "copy.db")
     assert read(tmp_path / "copy.db", "PRAGMA user_version") == [(1,)]
@@ -73,7 +83,9 @@ def test_nothing_is_overwritten(make: Callable[[Path], None], engine: Engine, pa
     assert names(path.parent) == before
 
 
-def test_what_appears_meanwhile_is_not_overwritten(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_appears_meanwhile_is_not_overwritten(
+    engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = path.with_name("copy.db")
     monkeypatch.setattr(copies, "failpoint", lambda _: target.write_text("precious"))
     with pytest.raises(CannotWriteError, match="is there already"):
@@ -82,7 +94,9 @@ def test_what_appears_meanwhile_is_not_overwritten(engine: Engine, path: Path, m
     assert names(path.parent) == {"results.db", "copy.db"}
 
 
-def test_a_full_disk_leaves_nothing_behind(engine: Engine, path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_full_disk_leaves_nothing_behind(
+    engine: Engine, path: Path, request: pytest.FixtureRequest
+) -> None:
     record(engine, sound.run(1))
     engine.dispose()
     before = names(path.parent)
@@ -93,7 +107,9 @@ def test_a_full_disk_leaves_nothing_behind(engine: Engine, path: Path, request: 
     assert names(path.parent) == before
 
 
-def test_a_copy_that_cannot_be_forced_to_the_disk(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_cannot_be_forced_to_the_disk(
+    engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -104,11 +120,16 @@ def test_a_copy_that_cannot_be_forced_to_the_disk(engine: Engine, path: Path, mo
 
 
 def test_a_backup_that_is_killed_leaves_no_file_of_that_name(engine: Engine, path: Path) -> None:
-    program = "from sys import argv; from pathlib import Path; from dynabro_cli.store.care.copies import back_up; "
+    program = (
+        "from sys import argv; from pathlib import Path; from "
+        "dynabro_cli.store.care.copies import back_up; "
+    )
     program += "back_up(argv[1], Path(argv[2]))"
     target = path.with_name("copy.db")
     command = [sys.executable, "-c", program, str(path), str(target)]
-    killed = subprocess.run(command, env=os.environ | {"DYNABRO_FAILPOINT": "before-copy=KILL"}, cwd=ROOT, check=False)
+    killed = subprocess.run(
+        command, env=os.environ | {"DYNABRO_FAILPOINT": "before-copy=KILL"}, cwd=ROOT, check=False
+    )
     assert killed.returncode == -9
     assert not target.exists()
     back_up(str(path), target)

@@ -1,4 +1,6 @@
-"""``store.check``: what a damaged database, or one changed by hand, is told to have; and nothing where it has nothing."""
+"""``store.check``: what a damaged database, or one changed by hand, is told to have; and nothing
+where it has nothing.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,21 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def fill(engine: Engine) -> None:
     """A run of every kind that there can be, and a finding."""
     record(engine, sound.run(1))
-    record(engine, [*sound.beginning(2)[:-1], made.evaluated(6, 0.1), events.Diverged(5, 0.1, 0.9, None, made.totals(6))])
+    record(
+        engine,
+        [
+            *sound.beginning(2)[:-1],
+            made.evaluated(6, 0.1),
+            events.Diverged(5, 0.1, 0.9, None, made.totals(6)),
+        ],
+    )
     record(engine, sound.beginning(3, 4)).interrupted()
     record(engine, sound.beginning(4, 2)[:2]).failed("why")
     record(engine, sound.run(1)[:1])  # a repetition in progress
     record(engine, sound.beginning(5, 3))._commit({})
-    record(engine, [made.started(sound.key(6), spec='{"seed":6}', seed=6, dimension=0)]).failed("before its first round")
+    record(engine, [made.started(sound.key(6), spec='{"seed":6}', seed=6, dimension=0)]).failed(
+        "before its first round"
+    )
     record(engine, thinned(8))
     sound.thin(location(engine), 8, 5)
     record(engine, sound.shared(9))
@@ -70,14 +81,26 @@ def filled(backend: str, originals: Callable[[str], str], path: Path) -> Iterato
 
 def location(engine: Engine) -> str:
     """The database as ``made`` takes it."""
-    return str(engine.url.database) if engine.dialect.name == "sqlite" else engine.url.render_as_string(hide_password=False)
+    return (
+        str(engine.url.database)
+        if engine.dialect.name == "sqlite"
+        else engine.url.render_as_string(hide_password=False)
+    )
 
 
 def thinned(seed: int) -> list[events.Event]:
-    """A run of twelve rounds to be thinned, with other workers in each half, whose path is recorded."""
+    """A run of twelve rounds to be thinned, with other workers in each half, whose path is
+    recorded.
+    """
     begin, end = made.rounds(0, 6), made.rounds(7, 11, byzantine=3)
-    start = made.started(sound.key(seed), spec=f'{{"seed":{seed}}}', seed=seed, budget=12, dimension=2)
-    points = [made.evaluated(0, x=(3.0, -3.0)), made.evaluated(4, x=(0.5, -1e-05)), made.evaluated(12, x=(math.nan, 1.5e300))]
+    start = made.started(
+        sound.key(seed), spec=f'{{"seed":{seed}}}', seed=seed, budget=12, dimension=2
+    )
+    points = [
+        made.evaluated(0, x=(3.0, -3.0)),
+        made.evaluated(4, x=(0.5, -1e-05)),
+        made.evaluated(12, x=(math.nan, 1.5e300)),
+    ]
     return [start, points[0], begin, points[1], end, points[2], made.finished(12)]
 
 
@@ -85,7 +108,13 @@ def thinned(seed: int) -> list[events.Event]:
 def test_a_sound_database_has_no_problem(filled: str) -> None:
     report = check(filled)
     assert report.problems == report.notes == []
-    assert report.statuses == {"diverged": 1, "failed": 3, "finished": 3, "interrupted": 1, "running": 2}
+    assert report.statuses == {
+        "diverged": 1,
+        "failed": 3,
+        "finished": 3,
+        "interrupted": 1,
+        "running": 2,
+    }
     assert (report.rounds, report.evaluations) == (6 + 6 + 4 + 3 + 4 + 6, 2 + 2 + 2 + 1 + 2 + 3 + 2)
 
 
@@ -109,9 +138,15 @@ WRONG = [
     ("UPDATE rounds SET budget = 3 WHERE run_id = 8 AND round = 5", DIGEST),
     ("UPDATE rounds SET budget = 12 WHERE run_id = 8 AND round = 10", DIGEST),
     ("UPDATE rounds SET switched = (1 = 1) WHERE run_id = 8 AND round = 5", DIGEST),
-    ("UPDATE rounds SET switched = (1 = 1), dynamic = (1 = 1) WHERE run_id = 8 AND round = 5", DIGEST),
+    (
+        "UPDATE rounds SET switched = (1 = 1), dynamic = (1 = 1) WHERE run_id = 8 AND round = 5",
+        DIGEST,
+    ),
     ("UPDATE rounds SET byzantine = 7 WHERE run_id = 8 AND round = 5", DIGEST),
-    ("UPDATE byzantine_counts SET rounds = rounds - 1 WHERE byzantine = 3", "byzantine_counts has 11 of its 12 rounds"),
+    (
+        "UPDATE byzantine_counts SET rounds = rounds - 1 WHERE byzantine = 3",
+        "byzantine_counts has 11 of its 12 rounds",
+    ),
     ("DELETE FROM byzantine_counts", "byzantine_counts has 0 of its 12 rounds"),
     ("UPDATE byzantine_counts SET byzantine = 18 WHERE byzantine = 3", DIGEST),
     ("UPDATE byzantine_counts SET rounds = CASE byzantine WHEN 8 THEN 1 ELSE 11 END", DIGEST),
@@ -128,7 +163,10 @@ WRONG = [
     ("UPDATE runs SET validation = 0.1 WHERE id = 1", DIGEST),
     ("UPDATE runs SET rounds_every = 1 WHERE id = 8", DIGEST),
     ("UPDATE runs SET rounds_every = 0 WHERE id = 8", DIGEST),
-    ("UPDATE evaluations SET budget = 99, samples = 99 * 16 * 17 WHERE run_id = 8 AND round = 4", DIGEST),
+    (
+        "UPDATE evaluations SET budget = 99, samples = 99 * 16 * 17 WHERE run_id = 8 AND round = 4",
+        DIGEST,
+    ),
     ("UPDATE evaluations SET budget = 1, samples = 16 * 17 WHERE run_id = 8 AND round = 4", DIGEST),
     ("UPDATE evaluations SET x = '[1.0]' WHERE run_id = 8 AND round = 4", DIGEST),
     ("UPDATE evaluations SET x = '[1.0,{}]' WHERE run_id = 8 AND round = 4", DIGEST),
@@ -143,12 +181,21 @@ WRONG = [
     ("UPDATE runs SET checkpoint = 'x' WHERE id = 1", DIGEST),
     ("UPDATE runs SET seed = 99 WHERE id = 1", DIGEST),
     ("UPDATE runs SET precision = 'bf16' WHERE id = 1", DIGEST),
-    (f"UPDATE runs SET run_key = '{'ab' * 32}' WHERE id = 1", "its key does not belong to its spec"),
+    (
+        f"UPDATE runs SET run_key = '{'ab' * 32}' WHERE id = 1",
+        "its key does not belong to its spec",
+    ),
     ("UPDATE runs SET spec = '{\"seed\":99}' WHERE id = 1", "its key does not belong to its spec"),
     ("UPDATE runs SET spec = '[]' WHERE id = 1", "its spec is not valid JSON of a run"),
     ("UPDATE runs SET spec = '{\"seed\":NaN}' WHERE id = 1", "its spec is not valid JSON of a run"),
-    (f"UPDATE runs SET spec = '{'[' * 50_000}' WHERE id = 1", "its spec is not valid JSON of a run"),
-    ("UPDATE runs SET run_key = run_key || '+rerun' WHERE id = 2", "its key ends in +rerun, though it is complete"),
+    (
+        f"UPDATE runs SET spec = '{'[' * 50_000}' WHERE id = 1",
+        "its spec is not valid JSON of a run",
+    ),
+    (
+        "UPDATE runs SET run_key = run_key || '+rerun' WHERE id = 2",
+        "its key ends in +rerun, though it is complete",
+    ),
     ("UPDATE runs SET task = '\x1b[31mred' WHERE id = 1", DIGEST),
     (
         f"UPDATE runs SET error = '{'x' * (LARGEST_TEXT + 1)}' WHERE id = 1",
@@ -178,7 +225,10 @@ def test_a_run_without_an_environment_is_told(versions: str | None, filled: str)
         change(filled, f"INSERT INTO environments (id, versions) VALUES ('other', '{versions}')")
     change(filled, "UPDATE runs SET environment_id = 'other' WHERE id = 1")
     told = "run 1: the versions of its environment are missing, or are not valid JSON of a run"
-    orphan = "1 rows of runs have no environment; delete the rows whose environment_id is not in (SELECT id FROM environments)"
+    orphan = (
+        "1 rows of runs have no environment; delete the rows whose environment_id is not "
+        "in (SELECT id FROM environments)"
+    )
     assert check(filled).problems == [told] if versions is not None else [orphan, told]
 
 
@@ -186,19 +236,29 @@ def test_a_run_without_an_environment_is_told(versions: str | None, filled: str)
 def test_a_changed_value_of_any_column_is_noticed(filled: str) -> None:
     """One value at a time: a number with another last bit, a longer text, something for NULL."""
     real, text = "{0} * (1 + 3e-16) + 1e-300", "{0} || 'x'"
-    other = f"CASE TYPEOF({{0}}) WHEN 'real' THEN {real} WHEN 'text' THEN {text} ELSE COALESCE({{0}} + 1000, 7) END"
+    other = (
+        f"CASE TYPEOF({{0}}) WHEN 'real' THEN {real} WHEN 'text' THEN {text} ELSE "
+        f"COALESCE({{0}} + 1000, 7) END"
+    )
     count = 0
     for table in (runs, *OF_RUNS):
-        own, key = "id" if table is runs else "run_id", ", ".join(column.name for column in table.primary_key.columns)
-        ((number,),) = made.read(filled, f"SELECT MAX({own}) FROM {table.name} WHERE {own} IN (1, 8, 9)")
+        own, key = (
+            "id" if table is runs else "run_id",
+            ", ".join(column.name for column in table.primary_key.columns),
+        )
+        ((number,),) = made.read(
+            filled, f"SELECT MAX({own}) FROM {table.name} WHERE {own} IN (1, 8, 9)"
+        )
         first = f"({key}) = (SELECT {key} FROM {table.name} WHERE {own} = {number} LIMIT 1)"
         for name in sorted({*table.c.keys()} - {*LEFT_OUT, "run_id"} if number is not None else ()):
-            with create_engine(f"sqlite:///{filled}").connect() as connection:  # which takes it back
+            # which takes it back
+            with create_engine(f"sqlite:///{filled}").connect() as connection:
                 connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
                 change = f"UPDATE {table.name} SET {name} = {other.format(name)} WHERE {first}"
                 assert connection.exec_driver_sql(change).rowcount == 1
                 found = row_digests.changed(connection)
-                assert found == ({} if name == "status" else {number: DIGEST}), (table.name, name)  # it has no result now
+                # it has no result now
+                assert found == ({} if name == "status" else {number: DIGEST}), (table.name, name)
             count += 1
     assert count > 80
     assert check(filled).problems == []
@@ -208,7 +268,9 @@ def test_a_changed_value_of_any_column_is_noticed(filled: str) -> None:
 @pytest.mark.parametrize("backend", ["postgresql"])
 def test_a_number_that_is_none_on_a_server(value: str, filled: str) -> None:
     change(filled, f"UPDATE rounds SET learning_rate = {value} WHERE run_id = 1 AND round = 2")
-    assert check(filled).problems == ["run 1: a value of rounds.learning_rate is of another type, or too large"]
+    assert check(filled).problems == [
+        "run 1: a value of rounds.learning_rate is of another type, or too large"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -236,11 +298,19 @@ def test_a_number_that_is_none_on_a_server(value: str, filled: str) -> None:
 @pytest.mark.parametrize("backend", ["sqlite"])
 def test_a_value_of_another_type_is_told(column: str, value: str, filled: str) -> None:
     table, _, name = column.partition(".")
-    change(filled, f"UPDATE {table} SET {name} = {value} WHERE {'id' if table == 'runs' else 'run_id'} = 1")
-    assert check(filled).problems == [f"run 1: a value of {column} is of another type, or too large"]
+    change(
+        filled,
+        f"UPDATE {table} SET {name} = {value} WHERE {'id' if table == 'runs' else 'run_id'} = 1",
+    )
+    assert check(filled).problems == [
+        f"run 1: a value of {column} is of another type, or too large"
+    ]
 
 
-@pytest.mark.parametrize("value", ["'a b c d e f g h i j k l'", "'2026-13-01 00:00:00.000000'", "'2026-01-01T00:00:00+01'"])
+@pytest.mark.parametrize(
+    "value",
+    ["'a b c d e f g h i j k l'", "'2026-13-01 00:00:00.000000'", "'2026-01-01T00:00:00+01'"],
+)
 @pytest.mark.parametrize("backend", ["sqlite"])
 def test_a_time_that_is_none_is_told(value: str, filled: str) -> None:
     change(filled, f"UPDATE runs SET heartbeat_at = {value} WHERE id = 6")
@@ -277,14 +347,22 @@ def test_a_status_that_is_none_is_told(filled: str) -> None:
 
 
 def test_a_run_that_a_dead_process_left_is_a_note(filled: str) -> None:
-    change(filled, "UPDATE runs SET owner = 'elsewhere:1:2:3', heartbeat_at = '2026-01-01 00:00:00.000000' WHERE id = 6")
+    change(
+        filled,
+        "UPDATE runs SET owner = 'elsewhere:1:2:3', heartbeat_at = '2026-01-01 "
+        "00:00:00.000000' WHERE id = 6",
+    )
     change(filled, "UPDATE runs SET heartbeat_clock = NULL")
     report = check(filled)
     assert report.problems == []
-    assert report.notes == ["run 6 is in progress in a process that is presumed dead; the same command resumes it"]
+    assert report.notes == [
+        "run 6 is in progress in a process that is presumed dead; the same command resumes it"
+    ]
 
 
-def test_checkpoints_that_are_missing_or_of_no_run_are_notes(engine: Engine, database: str, tmp_path: Path) -> None:
+def test_checkpoints_that_are_missing_or_of_no_run_are_notes(
+    engine: Engine, database: str, tmp_path: Path
+) -> None:
     files = SideFiles.of(database)
     recorder = Recorder(engine)
     for event in (*sound.beginning(1, 3), events.Checkpointed(made.totals(3), b"data")):
@@ -295,7 +373,8 @@ def test_checkpoints_that_are_missing_or_of_no_run_are_notes(engine: Engine, dat
     (kept,) = [path for path in files.checkpoints() if path.name != live]
     place = tmp_path / "state" / "checkpoints"
     unneeded = (
-        f"1 checkpoint files ({(place / live).stat().st_size} bytes) in {place} are not used by any run; they can be removed"
+        f"1 checkpoint files ({(place / live).stat().st_size} bytes) in {place} are not "
+        "used by any run; they can be removed"
     )
     assert check(database).notes == [unneeded]
     (place / live).unlink()
@@ -310,13 +389,18 @@ def test_checkpoints_that_are_missing_or_of_no_run_are_notes(engine: Engine, dat
 
 @pytest.mark.parametrize("backend", ["sqlite"])
 def test_damage_is_told_and_never_more_than_a_line(filled: str) -> None:
-    """Every page overwritten in turn, and the file cut at every page: a report or an error, and no page goes unnoticed."""
+    """Every page overwritten in turn, and the file cut at every page: a report or an error, and no
+    page goes unnoticed.
+    """
     with contextlib.closing(sqlite3.connect(filled)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("VACUUM")  # a page that nothing is on may hold anything
     whole = Path(filled).read_bytes()
     pages = len(whole) // 4096
-    damaged = [whole[: 4096 * page] + b"\xa5" * 4096 + whole[4096 * (page + 1) :] for page in range(1, pages)]
+    damaged = [
+        whole[: 4096 * page] + b"\xa5" * 4096 + whole[4096 * (page + 1) :]
+        for page in range(1, pages)
+    ]
     cut = [whole[: 4096 * page - 100] for page in range(1, pages + 1)]
     for content in damaged + cut:
         Path(filled).write_bytes(content)
@@ -353,8 +437,12 @@ def no_column(path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])
-@pytest.mark.parametrize(("spoil", "what"), [(view_for_a_table, "rounds"), (no_table, "sweeps"), (no_column, "host")])
-def test_another_schema_is_told(spoil: Callable[[Path], None], what: str, engine: Engine, path: Path) -> None:
+@pytest.mark.parametrize(
+    ("spoil", "what"), [(view_for_a_table, "rounds"), (no_table, "sweeps"), (no_column, "host")]
+)
+def test_another_schema_is_told(
+    spoil: Callable[[Path], None], what: str, engine: Engine, path: Path
+) -> None:
     spoil(path)
     problems = check(str(path)).problems
     assert any(what in problem for problem in problems), problems

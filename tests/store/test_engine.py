@@ -17,7 +17,14 @@ import pytest
 from sqlalchemy import BigInteger, Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, NotFoundError, SpecError
+from dynabro_cli.errors import (
+    BusyError,
+    CannotWriteError,
+    DatabaseError,
+    DynabroError,
+    NotFoundError,
+    SpecError,
+)
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.store.open import engine as engine_module
 from dynabro_cli.store.open import files as reserved
@@ -33,7 +40,8 @@ from tests.store.made import change, read, record, rounds, started, whole_run
 OWNER, READER, GROUP = 2001, 2002, 3000
 """Users of a shared folder, which the system need not know."""
 
-# The public schema: name, type, NOT NULL, place in the primary key. Users write SQL against it: only ever add to it.
+# The public schema: name, type, NOT NULL, place in the primary key. Users write SQL against it:
+# only ever add to it.
 TABLES = {
     "runs": """
         id INTEGER 1 1
@@ -224,9 +232,39 @@ TABLES = {
 VIEWS = {
     "byzantine_histogram": ["run_id", "byzantine", "rounds"],
     "final_accuracy": [
-        *("task", "model", "method", "aggregator", "pre_aggregators", "attack", "attack_entry", "switching", "clock"),
-        *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every"),
-        *("precision", "participation", "data", "validation", "n", "mean", "std", "mean_gap", "diverged"),
+        *(
+            "task",
+            "model",
+            "method",
+            "aggregator",
+            "pre_aggregators",
+            "attack",
+            "attack_entry",
+            "switching",
+            "clock",
+        ),
+        *(
+            "workers",
+            "byzantine",
+            "budget",
+            "batch_size",
+            "learning_rate",
+            "lr_rule",
+            "lr_drop",
+            "weight_decay",
+            "eval_every",
+        ),
+        *(
+            "precision",
+            "participation",
+            "data",
+            "validation",
+            "n",
+            "mean",
+            "std",
+            "mean_gap",
+            "diverged",
+        ),
         *("ci_low", "ci_high", "rule"),
     ],
 }
@@ -242,7 +280,10 @@ def database(path: Path) -> str:
 
 def contents(folder: Path) -> dict[str, bytes | None]:
     """Every file under ``folder`` with its bytes; None for a folder."""
-    return {str(item.relative_to(folder)): None if item.is_dir() else item.read_bytes() for item in folder.rglob("*")}
+    return {
+        str(item.relative_to(folder)): None if item.is_dir() else item.read_bytes()
+        for item in folder.rglob("*")
+    }
 
 
 # --- making
@@ -262,7 +303,9 @@ def test_the_views_are_those_promised(engine: Engine, path: Path) -> None:
     names = read(path, "SELECT name FROM sqlite_master WHERE type = 'view'")
     assert {name for (name,) in names} == set(VIEWS)
     for view, expected in VIEWS.items():
-        assert [name for (name,) in read(path, "SELECT name FROM pragma_table_info(?)", view)] == expected
+        assert [
+            name for (name,) in read(path, "SELECT name FROM pragma_table_info(?)", view)
+        ] == expected
 
 
 def test_a_new_database_is_marked_as_ours(engine: Engine, path: Path) -> None:
@@ -277,7 +320,9 @@ def test_a_writer_checks_foreign_keys_and_loses_nothing_to_a_power_cut(engine: E
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
         with pytest.raises(IntegrityError, match="FOREIGN KEY"):
-            connection.exec_driver_sql("INSERT INTO evaluations (run_id, round, budget, samples) VALUES (99, 0, 0, 0)")
+            connection.exec_driver_sql(
+                "INSERT INTO evaluations (run_id, round, budget, samples) VALUES (99, 0, 0, 0)"
+            )
 
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
@@ -294,7 +339,8 @@ def test_a_view_or_trigger_of_a_stranger_calls_nothing_that_acts(
 
 
 def test_a_writer_takes_the_lock_when_it_begins(engine: Engine, path: Path) -> None:
-    # a deferred transaction that reads and then writes fails at once when another wrote in between, whatever the timeout
+    # a deferred transaction that reads and then writes fails at once when another wrote in between,
+    # whatever the timeout
     with engine.begin() as connection:
         connection.exec_driver_sql("SELECT COUNT(*) FROM runs")
         with (
@@ -316,7 +362,9 @@ def test_a_database_with_two_names_is_not_written(engine: Engine, path: Path) ->
     other = path.with_name("other.db")
     os.link(path, other)
     for name in (path, other):
-        with pytest.raises(CannotWriteError, match=r"has 2 names \(hard links\).*Try: cp") as caught:
+        with pytest.raises(
+            CannotWriteError, match=r"has 2 names \(hard links\).*Try: cp"
+        ) as caught:
             open_for_writing(str(name))
         assert len(str(caught.value).splitlines()) == 1
         assert len(list(queries.list_runs(open_read_only(str(name))).rows)) == 1
@@ -327,7 +375,11 @@ def test_a_database_with_two_names_is_not_written(engine: Engine, path: Path) ->
 def test_every_number_of_a_run_fits_its_column() -> None:
     for name, one in fields().items():
         if one.type is int:
-            most = 2**63 - 1 if isinstance(metadata.tables["runs"].c[name].type, BigInteger) else 2**31 - 1
+            most = (
+                2**63 - 1
+                if isinstance(metadata.tables["runs"].c[name].type, BigInteger)
+                else 2**31 - 1
+            )
             assert one.limits["maximum"] is not None, name
             assert one.limits["maximum"] <= most, name
 
@@ -435,22 +487,30 @@ def test_a_database_without_tables_cannot_be_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
-def test_a_newer_database_says_upgrade_the_program(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
+def test_a_newer_database_says_upgrade_the_program(
+    operation: Callable[[str], object], engine: Engine, path: Path
+) -> None:
     change(path, f"PRAGMA user_version = {NEXT}")
     change(path, f"UPDATE alembic_version SET version_num = '{NEXT:04}'")
     before = path.read_bytes()
-    with pytest.raises(DatabaseError, match=rf"schema version {NEXT}.*pip install --upgrade dynabro"):
+    with pytest.raises(
+        DatabaseError, match=rf"schema version {NEXT}.*pip install --upgrade dynabro"
+    ):
         operation(str(path))
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
-def test_an_older_database_is_refused(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
+def test_an_older_database_is_refused(
+    operation: Callable[[str], object], engine: Engine, path: Path
+) -> None:
     change(path, "PRAGMA user_version = 0")
     before = path.read_bytes()
     with pytest.raises(DatabaseError) as caught:
         operation(str(path))
-    assert str(caught.value).startswith(f"{path} has schema version 0, and this dynabro needs {PRESENT}. Try: another --db")
+    assert str(caught.value).startswith(
+        f"{path} has schema version 0, and this dynabro needs {PRESENT}. Try: another --db"
+    )
     assert path.read_bytes() == before
 
 
@@ -509,13 +569,18 @@ def test_damage_to_a_table_is_told_on_writing_to_it(engine: Engine, path: Path) 
     fill(engine)
     spoil(path, "runs")
     writer = open_for_writing(str(path))
-    for attempt in (lambda: Recorder(writer).stored("ab" * 32), lambda: record(writer, [started("ef" * 32)])):
+    for attempt in (
+        lambda: Recorder(writer).stored("ab" * 32),
+        lambda: record(writer, [started("ef" * 32)]),
+    ):
         with pytest.raises(DatabaseError, match="is damaged"):
             attempt()
 
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
-def test_garbage_behind_a_good_header(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
+def test_garbage_behind_a_good_header(
+    operation: Callable[[str], object], engine: Engine, path: Path
+) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:100] + b"\xa5" * (len(whole) - 100))
     with pytest.raises(DatabaseError) as caught:
@@ -556,18 +621,28 @@ def test_a_file_that_cannot_be_made() -> None:
 @pytest.mark.parametrize("end", ["-wal", "-shm", "-journal", "-WAL"])
 def test_a_database_is_not_where_sqlite_writes_a_log(end: str, engine: Engine, path: Path) -> None:
     """SQLite would overwrite it with the log of another database."""
-    with pytest.raises(CannotWriteError, match=r"SQLite writes a log under this name beside new\.db\. Try: another name"):
+    with pytest.raises(
+        CannotWriteError,
+        match=r"SQLite writes a log under this name beside new\.db\. Try: another name",
+    ):
         open_for_writing(str(path.with_name(f"new.db{end}")))
     if end.islower():
         path.rename(path.with_name(f"old.db{end}"))  # made by 1.0.0
-        with pytest.raises(CannotWriteError, match=f"would write its log over the database .*old.db{end}"):
+        with pytest.raises(
+            CannotWriteError, match=f"would write its log over the database .*old.db{end}"
+        ):
             open_for_writing(str(path.with_name("old.db")))
 
 
-def test_a_file_that_cannot_be_written(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_written(
+    engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # permission bits do not bind root, so the answer of the system is put in its mouth
     monkeypatch.setattr(engine_module.os, "access", lambda _path, mode: mode != os.W_OK)
-    with pytest.raises(CannotWriteError, match=r"cannot be written; .*results\.db belongs to \S+, who can type: chmod a\+w"):
+    with pytest.raises(
+        CannotWriteError,
+        match=r"cannot be written; .*results\.db belongs to \S+, who can type: chmod a\+w",
+    ):
         open_for_writing(str(path))
 
 
@@ -614,7 +689,9 @@ def test_any_name_of_a_file_works(name: str, tmp_path: Path) -> None:
     record(open_for_writing(str(path)), whole_run(key="cd" * 32))
     reader = open_read_only(str(path))
     assert list(queries.query(reader, "SELECT COUNT(*) FROM runs").rows) == [(2,)]
-    others = {item.name for item in folder.iterdir()} - {name + ending for ending in ("", "-wal", "-shm")}
+    others = {item.name for item in folder.iterdir()} - {
+        name + ending for ending in ("", "-wal", "-shm")
+    }
     assert others == set()
 
 
@@ -622,21 +699,38 @@ def test_a_relative_path_and_a_home(path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(path.parent)
     monkeypatch.setenv("HOME", str(path.parent))
     record(open_for_writing("results.db"), whole_run())
-    for name in ("results.db", "./results.db", "~/results.db", f"sqlite:///{path}", "sqlite:///results.db"):
+    for name in (
+        "results.db",
+        "./results.db",
+        "~/results.db",
+        f"sqlite:///{path}",
+        "sqlite:///results.db",
+    ):
         assert list(queries.query(open_read_only(name), "SELECT COUNT(*) FROM runs").rows) == [(1,)]
 
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
 @pytest.mark.parametrize(
-    "url", ["sqlite://", "sqlite:///:memory:", "sqlite+pysqlite://", ":memory:", "./:memory:", "sqlite:///.//:memory:"]
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite+pysqlite://",
+        ":memory:",
+        "./:memory:",
+        "sqlite:///.//:memory:",
+    ],
 )
 def test_a_database_in_memory_is_refused(
     operation: Callable[[str], object], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite opens one by this name, be it after a path is normalised, and it has no write-ahead log to wait for."""
+    """SQLite opens one by this name, be it after a path is normalised, and it has no write-ahead
+    log to wait for.
+    """
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        (SpecError, DatabaseError), match=f"{re.escape(url)}(: a database in memory is lost when| names no file)"
+        (SpecError, DatabaseError),
+        match=f"{re.escape(url)}(: a database in memory is lost when| names no file)",
     ):
         operation(url)
     assert list(tmp_path.iterdir()) == []
@@ -652,7 +746,11 @@ def test_a_database_in_memory_is_refused(
     ],
 )
 def test_a_bad_url(
-    operation: Callable[[str], object], url: str, message: str, path: Path, monkeypatch: pytest.MonkeyPatch
+    operation: Callable[[str], object],
+    url: str,
+    message: str,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(path.parent)
     with pytest.raises(DatabaseError) as caught:
@@ -662,7 +760,10 @@ def test_a_bad_url(
 
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
-@pytest.mark.parametrize("url", ["postgresql+nosuch://me:secret@host/results", "postgresql://me:secret@host:port/results"])
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql+nosuch://me:secret@host/results", "postgresql://me:secret@host:port/results"],
+)
 def test_a_password_is_not_shown(operation: Callable[[str], object], url: str) -> None:
     with pytest.raises(DatabaseError) as caught:
         operation(url)
@@ -716,16 +817,20 @@ WRITES = [
 
 
 @pytest.mark.parametrize("sql", WRITES)
-def test_a_reader_writes_nothing_anywhere(sql: str, engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_writes_nothing_anywhere(
+    sql: str, engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record(engine, whole_run())
     monkeypatch.chdir(path.parent)
     reader = open_read_only(str(path))
-    list(queries.query(reader, "SELECT * FROM runs").rows)  # the files that SQLite shares with writers are there from now on
+    # the files that SQLite shares with writers are there from now on
+    list(queries.query(reader, "SELECT * FROM runs").rows)
     before = contents(path.parent)
     before.pop("results.db-shm")  # a shared memory of locks, not data
     with pytest.raises(SpecError):
         list(queries.query(reader, sql).rows)
-    with pytest.raises(DBAPIError), reader.begin() as connection:  # and so past the function that reports it
+    # and so past the function that reports it
+    with pytest.raises(DBAPIError), reader.begin() as connection:
         connection.exec_driver_sql(sql)
     after = contents(path.parent)
     after.pop("results.db-shm")
@@ -738,7 +843,13 @@ def test_a_reader_writes_nothing_anywhere(sql: str, engine: Engine, path: Path, 
         ("SELECT status FROM runs WHERE task LIKE 'dig%'", [("finished",)]),
         ("SELECT byzantine, rounds FROM byzantine_histogram", [(8, 3)]),
         ("SELECT n, mean, std FROM final_accuracy", [(1, 0.5, None)]),
-        ("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 3) SELECT SUM(x) FROM c", [(6,)]),
+        (
+            (
+                "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 3) "
+                "SELECT SUM(x) FROM c"
+            ),
+            [(6,)],
+        ),
         ("SELECT round, SUM(cost) OVER (ORDER BY round) FROM rounds", [(0, 1), (1, 2), (2, 3)]),
         ("SELECT json_extract(spec, '$.task.name') FROM runs", [("digits",)]),
         ("SELECT value FROM runs, json_each('[1, 2]')", [(1,), (2,)]),
@@ -747,7 +858,9 @@ def test_a_reader_writes_nothing_anywhere(sql: str, engine: Engine, path: Path, 
         ("VALUES (1, 'a')", [(1, "a")]),
     ],
 )
-def test_a_reader_reads_all_that_sql_can(sql: str, rows: list[tuple[object, ...]], engine: Engine, path: Path) -> None:
+def test_a_reader_reads_all_that_sql_can(
+    sql: str, rows: list[tuple[object, ...]], engine: Engine, path: Path
+) -> None:
     record(engine, whole_run())
     assert list(queries.query(open_read_only(str(path)), sql).rows) == rows
 
@@ -772,18 +885,29 @@ def test_the_files_shared_with_writers_are_asked_for_only_where_they_can_be(
 ) -> None:
     uri = f"{path.resolve().as_uri()}?mode=ro"
     assert read_only_uri(path) == uri
-    monkeypatch.setattr(engine_module.os, "access", lambda where, mode: not (where == path.parent and mode == os.W_OK))
+    monkeypatch.setattr(
+        engine_module.os,
+        "access",
+        lambda where, mode: not (where == path.parent and mode == os.W_OK),
+    )
     assert read_only_uri(path) == f"{uri}&immutable=1"
-    path.with_name("results.db-wal").touch()  # a writer is or was at work: its log is to be read too
+    # a writer is or was at work: its log is to be read too
+    path.with_name("results.db-wal").touch()
     assert read_only_uri(path) == uri
 
 
-def test_a_link_is_judged_by_where_the_file_is(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_is_judged_by_where_the_file_is(
+    engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     link = path.parent.parent / "link.db"
     link.symlink_to(path)
     uri = f"{path.resolve().as_uri()}?mode=ro"
     closed = path.parent
-    monkeypatch.setattr(engine_module.os, "access", lambda where, mode: not (Path(where) == closed and mode == os.W_OK))
+    monkeypatch.setattr(
+        engine_module.os,
+        "access",
+        lambda where, mode: not (Path(where) == closed and mode == os.W_OK),
+    )
     assert read_only_uri(link) == f"{uri}&immutable=1"
     closed = link.parent
     assert read_only_uri(link) == uri
@@ -792,7 +916,9 @@ def test_a_link_is_judged_by_where_the_file_is(engine: Engine, path: Path, monke
     assert read_only_uri(link) == uri
 
 
-def test_a_database_in_a_folder_that_cannot_be_written(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_in_a_folder_that_cannot_be_written(
+    engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record(engine, whole_run())
     before = contents(path.parent)
     assert set(before) == {"results.db"}
@@ -806,11 +932,14 @@ def test_a_database_in_a_folder_that_cannot_be_written(engine: Engine, path: Pat
         path.parent.chmod(folder_mode)
         path.chmod(mode)
     assert rows == [("finished",)]
-    assert contents(path.parent) == before  # not even the write-ahead log's files, which root could have made
+    # not even the write-ahead log's files, which root could have made
+    assert contents(path.parent) == before
 
 
 def as_user(number: int, act: Callable[[], object]) -> str:
-    """The error of ``act`` in a process of another user, which can write what its group can; empty without one."""
+    """The error of ``act`` in a process of another user, which can write what its group can; empty
+    without one.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -833,14 +962,18 @@ def as_user(number: int, act: Callable[[], object]) -> str:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 def test_a_reader_of_another_user_leaves_no_files(path: Path) -> None:
-    """Nor can it write; a colleague can, if the umask allows it, and what an older version has left is named."""
+    """Nor can it write; a colleague can, if the umask allows it, and what an older version has left
+    is named.
+    """
     shared = Path(tempfile.mkdtemp(dir="/tmp"))
     shared.chmod(0o777)
     db = str(shared / "results.db")
 
     def runs(expected: int) -> Callable[[], object]:
         def read() -> None:
-            assert list(queries.query(open_read_only(db), "SELECT COUNT(*) FROM runs").rows) == [(expected,)]
+            assert list(queries.query(open_read_only(db), "SELECT COUNT(*) FROM runs").rows) == [
+                (expected,)
+            ]
 
         return read
 
@@ -858,7 +991,9 @@ def test_a_reader_of_another_user_leaves_no_files(path: Path) -> None:
             os.chown(db + end, READER, GROUP)
         error = as_user(OWNER, lambda: open_for_writing(db))
         assert error.startswith("CannotWriteError: ")
-        assert f"{db}-wal belongs to user {READER}, who can type: chmod a+w {db}-wal {db}-shm" in error
+        assert (
+            f"{db}-wal belongs to user {READER}, who can type: chmod a+w {db}-wal {db}-shm" in error
+        )
     finally:
         shutil.rmtree(shared)
 
@@ -866,18 +1001,23 @@ def test_a_reader_of_another_user_leaves_no_files(path: Path) -> None:
 # --- other programs
 
 
-def test_a_locked_database_is_called_busy(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_database_is_called_busy(
+    engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DYNABRO_BUSY_SECONDS", "0.01")
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(BusyError) as caught:
             open_for_writing(str(path))
         assert str(path) in str(caught.value)
-        assert list(queries.query(open_read_only(str(path)), "SELECT COUNT(*) FROM runs").rows) == [(0,)]
+        assert list(queries.query(open_read_only(str(path)), "SELECT COUNT(*) FROM runs").rows) == [
+            (0,)
+        ]
 
 
 def test_a_database_that_another_process_is_making_is_waited_for(path: Path) -> None:
-    # SQLite does not wait, whatever the timeout, where a change of the journal mode meets another's write
+    # SQLite does not wait, whatever the timeout, where a change of the journal mode meets another's
+    # write
     with (
         contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other,
         concurrent.futures.ThreadPoolExecutor(1) as pool,
@@ -891,7 +1031,9 @@ def test_a_database_that_another_process_is_making_is_waited_for(path: Path) -> 
     assert read(path, "SELECT status FROM runs") == [("finished",)]
 
 
-def test_a_database_that_is_being_made_for_too_long(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_is_being_made_for_too_long(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DYNABRO_BUSY_SECONDS", "0.01")
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -921,10 +1063,14 @@ def test_a_write_waits_for_another_program(engine: Engine, path: Path) -> None:
     assert attempts == 1
 
 
-def test_a_database_url_of_another_kind_is_checked_too(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+def test_a_database_url_of_another_kind_is_checked_too(
+    monkeypatch: pytest.MonkeyPatch, path: Path
+) -> None:
     # stands for a server: SQLAlchemy gives the connection, and there is no file to look into
     foreign_database(path)
-    monkeypatch.setattr(database_servers, "create_engine", lambda *_, **__: create_engine(f"sqlite:///{path}"))
+    monkeypatch.setattr(
+        database_servers, "create_engine", lambda *_, **__: create_engine(f"sqlite:///{path}")
+    )
     for operation in (open_for_writing, open_read_only):
         with pytest.raises(DatabaseError, match="is not a dynabro database"):
             operation("postgresql://host/results")
@@ -941,8 +1087,15 @@ def test_a_database_url_of_another_kind_is_checked_too(monkeypatch: pytest.Monke
 
 def test_a_text_among_numbers_is_an_error_of_the_frame(path: Path) -> None:
     record(open_for_writing(str(path)), whole_run())
-    change(path, "UPDATE evaluations SET test_accuracy = 'x' WHERE round = (SELECT MIN(round) FROM evaluations)")
+    change(
+        path,
+        "UPDATE evaluations SET test_accuracy = 'x' WHERE round = (SELECT MIN(round) FROM "
+        "evaluations)",
+    )
     engine = open_read_only(str(path))
-    with pytest.raises(DatabaseError, match=r"test_accuracy has a value that is not a number\. Try: dynabro db check --db"):
+    with pytest.raises(
+        DatabaseError,
+        match=r"test_accuracy has a value that is not a number\. Try: dynabro db check --db",
+    ):
         queries.query(engine, "SELECT * FROM evaluations").frame()
     assert len(queries.query(engine, "SELECT round FROM evaluations").frame()) > 0

@@ -58,7 +58,9 @@ def everything(database: str) -> list[Any]:
     return [
         read(database, f"{runs}, {VERSIONS} FROM runs ORDER BY run_key"),
         read(database, "SELECT round, budget, gradient_norm FROM rounds ORDER BY run_id, round"),
-        read(database, "SELECT round, samples, test_accuracy FROM evaluations ORDER BY run_id, round"),
+        read(
+            database, "SELECT round, samples, test_accuracy FROM evaluations ORDER BY run_id, round"
+        ),
         read(database, "SELECT tick, byzantine FROM identities ORDER BY run_id, tick"),
         read(database, "SELECT worst_window, aggregation_error FROM recovery ORDER BY run_id"),
     ]
@@ -86,7 +88,9 @@ ENDINGS = (Recorder.interrupted, lambda it: it.failed("x"), lambda it: it.record
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_whatever_a_replaced_owner_writes(ending: Any, engine: Engine, database: str, files: SideFiles) -> None:
+def test_whatever_a_replaced_owner_writes(
+    ending: Any, engine: Engine, database: str, files: SideFiles
+) -> None:
     first = silent(database, record(engine, [started(), rounds(0, 3)]))
     record(engine, whole_run())
     before = everything(database)
@@ -102,7 +106,9 @@ def test_every_commit_is_a_sign_of_life(engine: Engine, database: str) -> None:
         record(engine, [started()])
 
 
-def test_heartbeats_keep_a_silent_owner_alive(engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats_keep_a_silent_owner_alive(
+    engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DYNABRO_LEASE_SECONDS", "0.4")
     recorder, other = (silent(database, record(engine, [started(key)])) for key in (KEY, "cd" * 32))
     with heartbeats(engine, [recorder.owner]):
@@ -117,18 +123,26 @@ def test_heartbeats_keep_a_silent_owner_alive(engine: Engine, database: str, mon
 def dead() -> str:
     """The name of an owner whose process has ended."""
     program = "from dynabro_cli.store.ownership import new_owner; print(new_owner())"
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
-def test_a_process_that_has_ended_is_known_to_be_dead_at_once(engine: Engine, database: str, dead: str) -> None:
+def test_a_process_that_has_ended_is_known_to_be_dead_at_once(
+    engine: Engine, database: str, dead: str
+) -> None:
     record(engine, [started()])
     change(database, f"UPDATE runs SET owner = '{dead}'")
     record(engine, whole_run())
     assert read(database, "SELECT status FROM runs") == [("finished",)]
 
 
-def row(owner: str | None, heard: float | None, *, clock: str | None = None, behind: float = 0) -> dict[str, Any]:
-    """A row whose writer was heard of so many seconds ago by the database's clock, or ``behind`` by a monotonic one."""
+def row(
+    owner: str | None, heard: float | None, *, clock: str | None = None, behind: float = 0
+) -> dict[str, Any]:
+    """A row whose writer was heard of so many seconds ago by the database's clock, or ``behind`` by
+    a monotonic one.
+    """
     moment = None if heard is None else NOW - dt.timedelta(seconds=heard)
     steady = None if clock is None else f"{clock}:{time.monotonic() - behind:.3f}"
     return {"owner": owner, "heartbeat_at": moment, "heartbeat_clock": steady}
@@ -164,12 +178,16 @@ def test_when_an_owner_is_presumed_dead(dead: str, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("heard", [100, DAY, -DAY])
 def test_silence_on_one_machine_is_measured_by_a_clock_that_nobody_sets(heard: float) -> None:
-    """As of a process in another container, which cannot be seen, but whose clock runs as this one's."""
+    """As of a process in another container, which cannot be seen, but whose clock runs as this
+    one's.
+    """
     clock = ownership._clock()
     assert clock is not None
     assert not presumed_dead(row("elsewhere:1:1:ab", heard, clock=clock, behind=100), NOW)
     assert presumed_dead(row("elsewhere:1:1:ab", heard, clock=clock, behind=130), NOW)
-    assert silence(row("elsewhere:1:1:ab", heard, clock=clock, behind=100), NOW) == pytest.approx(100, abs=1)
+    assert silence(row("elsewhere:1:1:ab", heard, clock=clock, behind=100), NOW) == pytest.approx(
+        100, abs=1
+    )
     other = row("elsewhere:1:1:ab", heard, clock="another", behind=1000)
     assert presumed_dead(other, NOW) is (heard == DAY)
     assert silence(other, NOW) == max(0, heard)
@@ -177,8 +195,12 @@ def test_silence_on_one_machine_is_measured_by_a_clock_that_nobody_sets(heard: f
 
 
 def test_a_stopped_process_is_presumed_dead_when_it_is_silent() -> None:
-    program = "from dynabro_cli.store.ownership import new_owner; print(new_owner(), flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    program = (
+        "from dynabro_cli.store.ownership import new_owner; print(new_owner(), flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         owner, clock = process.stdout.readline().strip(), ownership._clock()
         late, lately = (row(owner, DAY, clock=clock, behind=behind) for behind in (130, 100))
@@ -195,10 +217,14 @@ def test_a_stopped_process_is_presumed_dead_when_it_is_silent() -> None:
         assert presumed_dead(lately, NOW)
 
 
-def test_a_process_of_which_nothing_is_known_is_judged_by_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_which_nothing_is_known_is_judged_by_its_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As another user's where the system hides it, or any where there is no /proc."""
     me = new_owner()
-    monkeypatch.setattr(Path, "read_text", lambda path: (_ for _ in ()).throw(FileNotFoundError(2, "hidden")))
+    monkeypatch.setattr(
+        Path, "read_text", lambda path: (_ for _ in ()).throw(FileNotFoundError(2, "hidden"))
+    )
     assert ownership._process(os.getpid()) == ("", False)
     assert not presumed_dead(row(me, 100), NOW)
     assert presumed_dead(row(me, 130), NOW)
@@ -230,13 +256,32 @@ def test_a_process_that_has_ended_and_is_not_waited_for_is_dead() -> None:
 
 def interrupted_after(engine: Engine, number: int, more: int) -> None:
     """A run with a checkpoint after ``number`` rounds, whose process died ``more`` rounds later."""
-    happenings = [started(), evaluated(0), rounds(0, number - 1), evaluated(number), checkpointed(number, b"the state")]
-    recorder = record(engine, [*happenings, rounds(number, number + more - 1), evaluated(number + more)])
+    happenings = [
+        started(),
+        evaluated(0),
+        rounds(0, number - 1),
+        evaluated(number),
+        checkpointed(number, b"the state"),
+    ]
+    recorder = record(
+        engine, [*happenings, rounds(number, number + more - 1), evaluated(number + more)]
+    )
     recorder.interrupted()
 
 
 def test_a_run_goes_on_from_its_checkpoint(engine: Engine, database: str, files: SideFiles) -> None:
-    record(engine, [started(), evaluated(0), rounds(0, 4), evaluated(5), rounds(5, 9), evaluated(10), finished(10)])
+    record(
+        engine,
+        [
+            started(),
+            evaluated(0),
+            rounds(0, 4),
+            evaluated(5),
+            rounds(5, 9),
+            evaluated(10),
+            finished(10),
+        ],
+    )
     clean = everything(database)
     change(database, "DELETE FROM runs")
     change(database, "DELETE FROM rounds")
@@ -259,14 +304,18 @@ def test_a_run_goes_on_from_its_checkpoint(engine: Engine, database: str, files:
     assert files.checkpoints() == []
 
 
-def test_what_begins_anew_has_nothing_of_before(engine: Engine, database: str, files: SideFiles) -> None:
+def test_what_begins_anew_has_nothing_of_before(
+    engine: Engine, database: str, files: SideFiles
+) -> None:
     interrupted_after(engine, 5, more=3)
     record(engine, whole_run())
     assert read(database, "SELECT COUNT(*) FROM rounds") == [(3,)]
     assert files.checkpoints() == []
 
 
-def test_a_checkpoint_is_only_one_that_the_database_names(engine: Engine, database: str, files: SideFiles) -> None:
+def test_a_checkpoint_is_only_one_that_the_database_names(
+    engine: Engine, database: str, files: SideFiles
+) -> None:
     assert Recorder(engine).checkpoint(KEY) is None
     interrupted_after(engine, 5, more=3)
     files.save(KEY, 7, new_owner(), b"written by one who died before it was named")
@@ -281,12 +330,17 @@ def test_a_damaged_checkpoint_is_none(damage: str, engine: Engine, files: SideFi
     if damage == "gone":
         file.unlink()
     else:
-        file.write_bytes({"short": content[:-1], "other": content[:-1] + b"?", "empty": b""}[damage])
+        file.write_bytes(
+            {"short": content[:-1], "other": content[:-1] + b"?", "empty": b""}[damage]
+        )
     assert Recorder(engine).checkpoint(KEY) is None
 
 
 def test_checkpoints_follow_one_another(engine: Engine, files: SideFiles) -> None:
-    recorder = record(engine, [started(), rounds(0, 3), checkpointed(4, b"one"), rounds(4, 7), checkpointed(8, b"two")])
+    recorder = record(
+        engine,
+        [started(), rounds(0, 3), checkpointed(4, b"one"), rounds(4, 7), checkpointed(8, b"two")],
+    )
     assert len(files.checkpoints()) == 1
     recorder.failed("as it was killed")
     assert Recorder(engine).checkpoint(KEY) == b"two"
@@ -298,13 +352,17 @@ def test_a_folder_that_cannot_be_made_costs_the_checkpoints_alone(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "file" / "state"))
-    recorder = record(engine, [started(), rounds(0, 3), checkpointed(4), rounds(4, 5), evaluated(6)])
+    recorder = record(
+        engine, [started(), rounds(0, 3), checkpointed(4), rounds(4, 5), evaluated(6)]
+    )
     assert read(database, "SELECT rounds, checkpoint FROM runs") == [(4, None)]
     recorder.record(finished(6))
     assert read(database, "SELECT rounds, status FROM runs") == [(6, "finished")]
 
 
-def test_of_two_that_go_on_at_once_one_does(engine: Engine, database: str, files: SideFiles) -> None:
+def test_of_two_that_go_on_at_once_one_does(
+    engine: Engine, database: str, files: SideFiles
+) -> None:
     interrupted_after(engine, 5, more=3)
     one, two = Recorder(engine), Recorder(engine)
     assert one.checkpoint(KEY) == two.checkpoint(KEY) == b"the state"
@@ -335,12 +393,18 @@ def test_a_repetition_goes_on_and_takes_the_place_of_the_result_at_its_end(
     assert files.checkpoints() == []
 
 
-def test_what_a_run_was_made_with_before_it_went_on_is_kept(engine: Engine, database: str, files: SideFiles) -> None:
+def test_what_a_run_was_made_with_before_it_went_on_is_kept(
+    engine: Engine, database: str, files: SideFiles
+) -> None:
     def go_on(number: int, **versions: object) -> None:
         recorder = Recorder(engine)
         resumed = totals(number) if recorder.checkpoint(KEY) else None
         record_ = started(versions=json.dumps(versions)).record
-        for event in (events.Started(KEY, record_, resumed), rounds(number, number), checkpointed(number + 1)):
+        for event in (
+            events.Started(KEY, record_, resumed),
+            rounds(number, number),
+            checkpointed(number + 1),
+        ):
             recorder.record(event)
         recorder.interrupted()
 
@@ -356,6 +420,11 @@ def test_time_counts_what_was_spent_before(engine: Engine, database: str, files:
     change(database, "UPDATE runs SET wall_seconds = 1000")
     recorder = Recorder(engine)
     recorder.checkpoint(KEY)
-    for event in (events.Started(KEY, started().record, totals(5)), rounds(5, 9), evaluated(10), finished(10)):
+    for event in (
+        events.Started(KEY, started().record, totals(5)),
+        rounds(5, 9),
+        evaluated(10),
+        finished(10),
+    ):
         recorder.record(event)
     assert 1000 < read(database, "SELECT wall_seconds FROM runs")[0][0] < 1100

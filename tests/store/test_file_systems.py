@@ -59,7 +59,9 @@ def mounts(tmp_path: Path) -> Path:
         ("/home/me/../../results.db", None),
     ],
 )
-def test_the_kind_is_that_of_the_mount_that_is_seen(path: str, kind: str | None, mounts: Path) -> None:
+def test_the_kind_is_that_of_the_mount_that_is_seen(
+    path: str, kind: str | None, mounts: Path
+) -> None:
     assert network_file_system(Path(path), mounts) == kind
 
 
@@ -83,13 +85,16 @@ def test_such_a_place_can_be_read_and_not_written(
 ) -> None:
     record(open_for_writing(database), sound.run(1))
     mounts = tmp_path / "mountinfo"
-    mounts.write_text(f"27 1 254:0 / / rw - ext4 /dev/vda rw\n30 27 0:30 / {path.parent} rw - nfs server:/ rw\n")
+    mounts.write_text(
+        f"27 1 254:0 / / rw - ext4 /dev/vda rw\n30 27 0:30 / {path.parent} rw - nfs server:/ rw\n"
+    )
     monkeypatch.setattr(file_systems, "MOUNTS", mounts)
     with open_read_only(database).connect() as connection:
         assert connection.exec_driver_sql("SELECT COUNT(*) FROM runs").scalar() == 1
     for name in (database, str(path.with_name("new.db"))):
         with pytest.raises(
-            CannotWriteError, match=r"network file system \(nfs\).*dynabro db merge.*postgresql\+psycopg://"
+            CannotWriteError,
+            match=r"network file system \(nfs\).*dynabro db merge.*postgresql\+psycopg://",
         ) as caught:
             open_for_writing(name)
         assert len(str(caught.value).splitlines()) == 1

@@ -48,7 +48,9 @@ def test_a_condition(database: Path) -> None:
 
 def test_progress_gets_every_event() -> None:
     told: list[Event] = []
-    spec = RunSpec(task="quadratic", method="sgd", attack="shift:lambda=1", aggregator="cwmed", budget=20)
+    spec = RunSpec(
+        task="quadratic", method="sgd", attack="shift:lambda=1", aggregator="cwmed", budget=20
+    )
     assert list(simulate(spec, progress=told.append)) == told
     assert told
 
@@ -67,4 +69,7 @@ def test_a_chain_of_pre_aggregators_draws_in_every_call() -> None:
     first, second = stage(messages), stage(messages)
     assert first.shape == (stage.workers, 2) == (3, 2)
     assert not torch.equal(first, second)
-    assert torch.equal(make_pre_aggregator("bucketing:s=2+nnm:f=1", workers=6, byzantine=1, seed=3)(messages), first)
+    assert torch.equal(
+        make_pre_aggregator("bucketing:s=2+nnm:f=1", workers=6, byzantine=1, seed=3)(messages),
+        first,
+    )

@@ -1,4 +1,6 @@
-"""``store.kappas``: what is stored of searches, what is wrong with it, and how it gets into other databases."""
+"""``store.kappas``: what is stored of searches, what is wrong with it, and how it gets into other
+databases.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from dynabro_cli.store.open.engine import open_for_writing
 from tests.store import made, sound
 from tests.store.made import both, change, finding, read
 
-COLUMNS = "rule, workers, byzantine, dimension, restarts, steps, seed, empirical, proved, evaluations, worst, version"
+COLUMNS = (
+    "rule, workers, byzantine, dimension, restarts, steps, seed, empirical, proved, "
+    "evaluations, worst, version"
+)
 
 
 @both
@@ -25,7 +30,10 @@ def test_what_is_stored(engine: Engine, database: str) -> None:
         ("cwmed", 3, 1, 1, 2, 30, 0, 1.0, 16.0, 100, "[[9.0],[0.0],[2.0]]", "1.0"),
         ("mean", 3, 1, 1, 2, 30, 0, 1.0, None, 100, "[[9.0],[0.0],[2.0]]", "1.0"),
     ]
-    assert [tuple(map(bool, row)) for row in read(database, "SELECT unbounded, complete FROM verified_kappa ORDER BY id")] == [
+    assert [
+        tuple(map(bool, row))
+        for row in read(database, "SELECT unbounded, complete FROM verified_kappa ORDER BY id")
+    ] == [
         (False, True),
         (True, True),
     ]
@@ -33,10 +41,14 @@ def test_what_is_stored(engine: Engine, database: str) -> None:
 
 
 def test_a_search_is_stored_once(engine: Engine, database: str) -> None:
-    """A repetition takes the place of the first; another seed, version, m or effort is another search."""
+    """A repetition takes the place of the first; another seed, version, m or effort is another
+    search.
+    """
     kappas.store(engine, [finding(), finding(empirical=2.0)], "1.0")
     assert read(database, "SELECT empirical FROM verified_kappa") == [(2.0,)]
-    kappas.store(engine, [finding(seed=1), finding(steps=31), finding(workers=4, worst=[[0.0]] * 4)], "1.0")
+    kappas.store(
+        engine, [finding(seed=1), finding(steps=31), finding(workers=4, worst=[[0.0]] * 4)], "1.0"
+    )
     kappas.store(engine, [finding()], "1.1")
     assert read(database, "SELECT COUNT(*) FROM verified_kappa") == [(5,)]
 
@@ -80,8 +92,14 @@ def test_merging(engine: Engine, database: str, tmp_path: Path) -> None:
     assert merge(str(other), str(tmp_path / "none.db"), dry_run=True).kappas == 2
     merged = merge(str(other), database)
     assert (merged.kappas, len(merged.copied), merged.unsound_kappas) == (1, 1, {})
-    assert read(database, "SELECT seed, empirical FROM verified_kappa ORDER BY seed") == [(0, 1.0), (1, 1.0)]
-    times = [read(place, "SELECT created_at FROM verified_kappa WHERE seed = 1") for place in (database, str(other))]
+    assert read(database, "SELECT seed, empirical FROM verified_kappa ORDER BY seed") == [
+        (0, 1.0),
+        (1, 1.0),
+    ]
+    times = [
+        read(place, "SELECT created_at FROM verified_kappa WHERE seed = 1")
+        for place in (database, str(other))
+    ]
     assert str(times[0][0][0]) == str(times[1][0][0])
     assert merge(str(other), database).kappas == 0
 
@@ -93,5 +111,7 @@ def test_thinning_keeps_them(path: Path) -> None:
     engine.dispose()
     target = path.with_name("thin.db")
     thin(str(path), target, 2, anonymous=True)
-    assert read(target, "SELECT * FROM verified_kappa") == read(path, "SELECT * FROM verified_kappa")
+    assert read(target, "SELECT * FROM verified_kappa") == read(
+        path, "SELECT * FROM verified_kappa"
+    )
     assert check(str(target)).problems == []

@@ -25,7 +25,9 @@ def opened(engine: Engine) -> list[Any]:
 
 
 @both
-def test_recorders_share_a_connection_until_it_is_closed(engine: Engine, database: str, opened: list[Any]) -> None:
+def test_recorders_share_a_connection_until_it_is_closed(
+    engine: Engine, database: str, opened: list[Any]
+) -> None:
     kept = KeptConnection(engine)
     recorders = [Recorder(kept), Recorder(kept)]
     for first, second in zip(whole_run(), whole_run(key=OTHER), strict=True):

@@ -10,7 +10,15 @@ from sqlalchemy import Engine
 
 from dynabro_cli import events
 from dynabro_cli.errors import SpecError
-from dynabro_cli.limits import LARGEST_INPUT, LARGEST_TEXT, MOST_CHARACTERS, MOST_NOTE, MOST_SEEDS, MOST_TAGS, MOST_WORKERS
+from dynabro_cli.limits import (
+    LARGEST_INPUT,
+    LARGEST_TEXT,
+    MOST_CHARACTERS,
+    MOST_NOTE,
+    MOST_SEEDS,
+    MOST_TAGS,
+    MOST_WORKERS,
+)
 from dynabro_cli.store import kappas, trials
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import merge
@@ -28,7 +36,9 @@ TAGS = [f"{number:05}{WIDE * 59}" for number in range(MOST_TAGS)]
 
 def sweep(engine: Engine) -> None:
     text = "name: wide\n#" + WIDE * (MOST_CHARACTERS - 12)
-    with SweepEntry(engine, name="s", runs=1, to_make={}, jobs=1, executor="local", text=lambda _: text):
+    with SweepEntry(
+        engine, name="s", runs=1, to_make={}, jobs=1, executor="local", text=lambda _: text
+    ):
         pass
 
 
@@ -39,16 +49,28 @@ def tags(engine: Engine) -> None:
 def workers(engine: Engine) -> None:
     every = events.Identity(0, tuple(range(1, MOST_WORKERS + 1)))
     done = rounds(0, 0)
-    record(engine, [sound.beginning(2)[0], events.RoundsDone(done.rounds, done.totals, (every,))]).interrupted()
+    record(
+        engine, [sound.beginning(2)[0], events.RoundsDone(done.rounds, done.totals, (every,))]
+    ).interrupted()
 
 
 def trial(engine: Engine) -> None:
     with engine.begin() as connection:
-        trials.begin(connection, "s", 0, None, {"a": WIDE}, [f"{seed:064}" for seed in range(MOST_SEEDS)])
+        trials.begin(
+            connection, "s", 0, None, {"a": WIDE}, [f"{seed:064}" for seed in range(MOST_SEEDS)]
+        )
 
 
 def worst(engine: Engine) -> None:
-    kappas.store(engine, [finding(workers=1, dimension=LARGEST_INPUT // 25, worst=[[-1.2345678901234567e-300] * 4000])], "1.0")
+    kappas.store(
+        engine,
+        [
+            finding(
+                workers=1, dimension=LARGEST_INPUT // 25, worst=[[-1.2345678901234567e-300] * 4000]
+            )
+        ],
+        "1.0",
+    )
 
 
 @both

@@ -1,4 +1,6 @@
-"""``store.merge``: whose result stays, what a stranger's database cannot do, and that a run is there whole or not at all."""
+"""``store.merge``: whose result stays, what a stranger's database cannot do, and that a run is
+there whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,14 @@ def fill(database: str) -> None:
     """A run of each status; the last is in progress."""
     engine = open_for_writing(database)
     record(engine, sound.run(1, sweep="s"))
-    record(engine, [*sound.beginning(2)[:-1], made.evaluated(6, 0.1), events.Diverged(5, 0.1, 0.9, None, made.totals(6))])
+    record(
+        engine,
+        [
+            *sound.beginning(2)[:-1],
+            made.evaluated(6, 0.1),
+            events.Diverged(5, 0.1, 0.9, None, made.totals(6)),
+        ],
+    )
     record(engine, [*sound.beginning(3, 4), made.checkpointed(4)]).interrupted()
     record(engine, sound.beginning(4, 2)[:2]).failed("why")
     record(engine, sound.beginning(5, 3))._commit({})
@@ -84,7 +93,13 @@ def test_everything_comes_over(pair: tuple[str, str]) -> None:
     before = read(other, "SELECT * FROM runs ORDER BY id")
     merged = merge(other, database)
     assert [sound.key(seed) for seed in range(1, 6)] == merged.copied
-    assert (merged.left, merged.here, merged.replaced, merged.held, merged.unsound) == (1, 0, [], [], {})
+    assert (merged.left, merged.here, merged.replaced, merged.held, merged.unsound) == (
+        1,
+        0,
+        [],
+        [],
+        {},
+    )
     assert statuses(database) == {
         sound.key(1): "finished",
         sound.key(2): "diverged",
@@ -92,12 +107,20 @@ def test_everything_comes_over(pair: tuple[str, str]) -> None:
         sound.key(4): "failed",
         sound.key(5): "interrupted",
     }
-    assert read(database, "SELECT COUNT(owner) + COUNT(heartbeat_at) + COUNT(checkpoint) FROM runs") == [(0,)]
+    assert read(
+        database, "SELECT COUNT(owner) + COUNT(heartbeat_at) + COUNT(checkpoint) FROM runs"
+    ) == [(0,)]
     assert read(database, "SELECT DISTINCT sweep FROM runs WHERE sweep IS NOT NULL") == read(
         other, "SELECT DISTINCT sweep FROM runs WHERE sweep IS NOT NULL"
     )
     for columns, table in (
-        ("level, cost, t.byzantine, switched, dynamic, accepted, t.learning_rate, gradient_norm, aggregation_error", "rounds"),
+        (
+            (
+                "level, cost, t.byzantine, switched, dynamic, accepted, t.learning_rate, "
+                "gradient_norm, aggregation_error"
+            ),
+            "rounds",
+        ),
         ("samples, test_accuracy, test_loss, train_loss, gap", "evaluations"),
     ):
         sql = f"""
@@ -123,13 +146,19 @@ def test_times_and_texts_are_as_they_were(pair: tuple[str, str]) -> None:
     other, database = pair
     record(open_for_writing(other), sound.run(1))
     merge(other, database)
-    columns = "started_at, finished_at, wall_seconds, learning_rate, spec, device, host, pid, git_commit"
-    ours, theirs = (read(name, f"SELECT {columns}, {VERSIONS} FROM runs")[0] for name in (database, other))
+    columns = (
+        "started_at, finished_at, wall_seconds, learning_rate, spec, device, host, pid, git_commit"
+    )
+    ours, theirs = (
+        read(name, f"SELECT {columns}, {VERSIONS} FROM runs")[0] for name in (database, other)
+    )
     assert list(map(str, ours))[:2] == list(map(str, theirs))[:2]
     assert ours[2:] == theirs[2:]
 
 
-def test_a_result_takes_the_place_of_a_run_without_one(engine: Engine, database: str, other: str) -> None:
+def test_a_result_takes_the_place_of_a_run_without_one(
+    engine: Engine, database: str, other: str
+) -> None:
     record(open_for_writing(other), sound.run(1))
     record(engine, [*sound.beginning(1, 3), made.checkpointed(3)]).interrupted()
     assert SideFiles.of(database).checkpoints()
@@ -153,13 +182,23 @@ def test_a_run_that_begins_while_merging_is_left_alone(
     engine: Engine, database: str, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(open_for_writing(other), [*sound.run(1), *sound.run(2)])
-    merge(other, database, progress=lambda done, _: record(engine, sound.beginning(2, 3)) if done == 0 else None)
+    merge(
+        other,
+        database,
+        progress=lambda done, _: record(engine, sound.beginning(2, 3)) if done == 0 else None,
+    )
     assert statuses(database) == {sound.key(1): "finished", sound.key(2): "running"}
 
 
-def test_a_run_that_gets_its_result_while_merging_is_here(engine: Engine, database: str, other: str) -> None:
+def test_a_run_that_gets_its_result_while_merging_is_here(
+    engine: Engine, database: str, other: str
+) -> None:
     record(open_for_writing(other), sound.run(1))
-    merged = merge(other, database, progress=lambda done, _: record(engine, sound.run(1)) if done == 0 else None)
+    merged = merge(
+        other,
+        database,
+        progress=lambda done, _: record(engine, sound.run(1)) if done == 0 else None,
+    )
     assert merged == Merged(here=1)
 
 
@@ -176,7 +215,9 @@ def test_a_database_that_is_locked_while_merging_is_called_busy(
     assert str(caught.value).startswith(str(path))
 
 
-def test_a_result_here_stays_and_what_differs_is_told(engine: Engine, database: str, other: str) -> None:
+def test_a_result_here_stays_and_what_differs_is_told(
+    engine: Engine, database: str, other: str
+) -> None:
     record(open_for_writing(other), [*sound.run(1, 0.75), *sound.run(2, 0.5)])
     record(engine, [*sound.run(1, 0.5), *sound.run(2, 0.5)])
     merged = merge(other, database)
@@ -202,7 +243,9 @@ def test_a_rehearsal_says_what_would_be_done_and_writes_nothing(pair: tuple[str,
     other, database = pair
     fill(other)
     if "://" not in database:
-        assert merge(other, database, dry_run=True).copied == [sound.key(seed) for seed in range(1, 6)]
+        assert merge(other, database, dry_run=True).copied == [
+            sound.key(seed) for seed in range(1, 6)
+        ]
         assert not Path(database).exists()
     engine = open_for_writing(database)
     record(engine, sound.run(1, 0.75))
@@ -216,13 +259,22 @@ def test_a_rehearsal_says_what_would_be_done_and_writes_nothing(pair: tuple[str,
 SPOILED = [
     ("UPDATE runs SET seed = 99 WHERE id = 1", "its rows are not as they were stored"),
     ("UPDATE runs SET spec = '{\"seed\":99}' WHERE id = 1", "its key does not belong to its spec"),
-    ("UPDATE runs SET started_at = 'aaaaaaaaaaaaaaaaaaaaa' WHERE id = 1", "started_at is not a valid timestamp"),
+    (
+        "UPDATE runs SET started_at = 'aaaaaaaaaaaaaaaaaaaaa' WHERE id = 1",
+        "started_at is not a valid timestamp",
+    ),
     ("UPDATE runs SET host = x'00' WHERE id = 1", "runs.host"),
-    ("UPDATE runs SET host = CAST(x'ff41' AS TEXT) WHERE id = 1", "its rows are not as they were stored"),
+    (
+        "UPDATE runs SET host = CAST(x'ff41' AS TEXT) WHERE id = 1",
+        "its rows are not as they were stored",
+    ),
     ("UPDATE runs SET run_key = zeroblob(10000000) WHERE id = 1", "runs.run_key"),
     ("UPDATE rounds SET cost = 'x' WHERE run_id = 1 AND round = 2", "rounds.cost"),
     ("UPDATE rounds SET cost = -9223372036854775808 WHERE run_id = 1", "rounds.cost"),
-    ("UPDATE rounds SET learning_rate = 9e999 WHERE run_id = 1 AND round = 2", "rounds.learning_rate"),
+    (
+        "UPDATE rounds SET learning_rate = 9e999 WHERE run_id = 1 AND round = 2",
+        "rounds.learning_rate",
+    ),
     ("UPDATE evaluations SET test_loss = zeroblob(1000) WHERE run_id = 1", "evaluations.test_loss"),
     ("DELETE FROM rounds WHERE run_id = 1 AND round = 2", "its rows are not as they were stored"),
 ]
@@ -242,17 +294,35 @@ def test_an_unsound_run_is_left_out(sql: str, problem: str, database: str, other
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [
-        ("UPDATE sweeps SET runs = 99999999999", "sweep 1: a value of sweeps.runs is of another type, or too large"),
-        ("UPDATE sweeps SET yaml = CAST(yaml AS BLOB)", "sweep 1: a value of sweeps.yaml is of another type, or too large"),
-        ("UPDATE sweeps SET started_at = '2026-13-01 00:00:00'", "sweep 1: started_at is not a valid timestamp"),
+        (
+            "UPDATE sweeps SET runs = 99999999999",
+            "sweep 1: a value of sweeps.runs is of another type, or too large",
+        ),
+        (
+            "UPDATE sweeps SET yaml = CAST(yaml AS BLOB)",
+            "sweep 1: a value of sweeps.yaml is of another type, or too large",
+        ),
+        (
+            "UPDATE sweeps SET started_at = '2026-13-01 00:00:00'",
+            "sweep 1: started_at is not a valid timestamp",
+        ),
         ("UPDATE sweeps SET status = 'odd'", "sweep 1: unknown status"),
-        ("UPDATE sweeps SET host = CAST(x'ff41' AS TEXT)", "searches and findings: they cannot be stored"),
-        ("UPDATE trials SET value = 'best'", "trial 0 of s: a value of trials.value is of another type, or too large"),
+        (
+            "UPDATE sweeps SET host = CAST(x'ff41' AS TEXT)",
+            "searches and findings: they cannot be stored",
+        ),
+        (
+            "UPDATE trials SET value = 'best'",
+            "trial 0 of s: a value of trials.value is of another type, or too large",
+        ),
         (
             "UPDATE trials SET parameters = x'7b7d'",
             "trial 0 of s: a value of trials.parameters is of another type, or too large",
         ),
-        ("UPDATE trials SET run_keys = '[7]'", "trial 0 of s: its parameters or run keys cannot be read"),
+        (
+            "UPDATE trials SET run_keys = '[7]'",
+            "trial 0 of s: its parameters or run keys cannot be read",
+        ),
         ("UPDATE trials SET status = 'odd'", "trial 0 of s: unknown status"),
         ("INSERT INTO trials SELECT * FROM trials", "searches and findings: they cannot be stored"),
     ],
@@ -260,13 +330,19 @@ def test_an_unsound_run_is_left_out(sql: str, problem: str, database: str, other
 def test_an_unsound_search_is_left_out(sql: str, problem: str, database: str, other: str) -> None:
     engine = open_for_writing(other)
     yaml = "name: s\nsearch: {attack: [sf]}\n"
-    with SweepEntry(engine, name="s", runs=1, to_make={}, jobs=1, executor="local", text=lambda _: yaml) as entry:
+    with SweepEntry(
+        engine, name="s", runs=1, to_make={}, jobs=1, executor="local", text=lambda _: yaml
+    ) as entry:
         record(engine, sound.run(1))
         with engine.begin() as connection:
             trials.begin(connection, "s", 0, entry.id, {"attack": 0}, [sound.key(1)])
     engine.dispose()
-    with contextlib.closing(sqlite3.connect(other)) as raw, raw:  # a stranger's tables have neither keys nor checks
-        raw.executescript("CREATE TABLE copy AS SELECT * FROM trials; DROP TABLE trials; ALTER TABLE copy RENAME TO trials")
+    # a stranger's tables have neither keys nor checks
+    with contextlib.closing(sqlite3.connect(other)) as raw, raw:
+        raw.executescript(
+            "CREATE TABLE copy AS SELECT * FROM trials; DROP TABLE trials; ALTER TABLE copy "
+            "RENAME TO trials"
+        )
         raw.execute("PRAGMA ignore_check_constraints = ON")
         raw.execute(sql)
     merged = merge(other, database)
@@ -280,20 +356,33 @@ def test_an_unsound_search_is_left_out(sql: str, problem: str, database: str, ot
 def test_changes_that_are_not_what_the_run_names(content: bytes, database: str, other: str) -> None:
     record(open_for_writing(other), sound.run(1), origin=Origin("c", b"changes"))
     record(open_for_writing(other), sound.run(2))
-    assert diff_of(open_read_only(other), {"id": 1, "git_diff": hashlib.sha256(b"changes").hexdigest()}) == b"changes"
+    assert (
+        diff_of(
+            open_read_only(other), {"id": 1, "git_diff": hashlib.sha256(b"changes").hexdigest()}
+        )
+        == b"changes"
+    )
     change(other, "UPDATE diffs SET content = ?", content)
-    problem = "the changes of its checkout cannot be unpacked, or do not have the SHA-256 that the run names"
+    problem = (
+        "the changes of its checkout cannot be unpacked, or do not have the SHA-256 that "
+        "the run names"
+    )
     assert check(other).problems == [f"run 1: {problem}"]
     assert merge(other, database).unsound == {1: [problem]}
     with pytest.raises(DatabaseError, match=f"run 1: {problem}"):
-        diff_of(open_read_only(other), {"id": 1, "git_diff": hashlib.sha256(b"changes").hexdigest()})
+        diff_of(
+            open_read_only(other), {"id": 1, "git_diff": hashlib.sha256(b"changes").hexdigest()}
+        )
 
 
 def test_a_key_that_comes_twice_counts_once(database: str, other: str) -> None:
     record(open_for_writing(other), [*sound.run(1), *sound.run(2)])
     change(other, "CREATE TABLE copy AS SELECT * FROM runs")
     change(other, "PRAGMA writable_schema = ON")
-    change(other, "UPDATE copy SET id = 9, run_key = (SELECT run_key FROM copy WHERE id = 1) WHERE id = 2")
+    change(
+        other,
+        "UPDATE copy SET id = 9, run_key = (SELECT run_key FROM copy WHERE id = 1) WHERE id = 2",
+    )
     change(other, "ALTER TABLE runs RENAME TO old")
     change(other, "ALTER TABLE copy RENAME TO runs")
     merged = merge(other, database)
@@ -302,7 +391,9 @@ def test_a_key_that_comes_twice_counts_once(database: str, other: str) -> None:
 
 def view_that_calls(path: str) -> None:
     change(path, "ALTER TABLE rounds RENAME TO others")
-    change(path, "CREATE VIEW rounds AS SELECT others.* FROM others, (SELECT load_extension('evil'))")
+    change(
+        path, "CREATE VIEW rounds AS SELECT others.* FROM others, (SELECT load_extension('evil'))"
+    )
 
 
 def not_a_database(path: str) -> None:
@@ -332,7 +423,9 @@ def cut(path: str) -> None:
         (stale_index, "is damaged"),
     ],
 )
-def test_a_stranger_is_refused_and_nothing_is_made(spoil: Callable[[str], None], problem: str, path: Path, other: str) -> None:
+def test_a_stranger_is_refused_and_nothing_is_made(
+    spoil: Callable[[str], None], problem: str, path: Path, other: str
+) -> None:
     record(open_for_writing(other), [*sound.run(1), *sound.run(2)])
     spoil(other)
     with pytest.raises(DatabaseError, match=problem) as caught:
@@ -374,7 +467,13 @@ def test_a_server_database_is_not_merged_into_itself(postgres: str) -> None:
             merge(name, postgres)
 
 
-KILLED = [("mid-merge", 0), ("after-merge", 1), ("mid-merge:8", 1), ("mid-merge:14", 1), ("after-merge:2", 2)]
+KILLED = [
+    ("mid-merge", 0),
+    ("after-merge", 1),
+    ("mid-merge:8", 1),
+    ("mid-merge:14", 1),
+    ("after-merge:2", 2),
+]
 """Where a merge is killed, and how many of three runs it has stored whole by then."""
 
 
@@ -384,13 +483,17 @@ KILLED = [("mid-merge", 0), ("after-merge", 1), ("mid-merge:8", 1), ("mid-merge:
     [*(("sqlite-sqlite", *where) for where in KILLED), *((pair, *KILLED[3]) for pair in PAIRS[1:])],
     indirect=["pair"],
 )
-def test_a_merge_that_is_killed_can_be_repeated(place: str, whole: int, pair: tuple[str, str]) -> None:
+def test_a_merge_that_is_killed_can_be_repeated(
+    place: str, whole: int, pair: tuple[str, str]
+) -> None:
     other, database = pair
     record(open_for_writing(other), [*sound.run(1), *sound.run(2), *sound.run(3)])
     record(open_for_writing(database), sound.beginning(2, 3)).interrupted()
     program = "import sys; from dynabro_cli.store.care.merge import merge; merge(*sys.argv[1:])"
     environment = os.environ | {"DYNABRO_FAILPOINT": f"{place}=KILL"}
-    killed = subprocess.run([sys.executable, "-c", program, other, database], env=environment, cwd=ROOT, check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", program, other, database], env=environment, cwd=ROOT, check=False
+    )
     assert killed.returncode == -9
     assert list(statuses(database).values()).count("finished") == whole
     assert check(database).problems == []
@@ -401,7 +504,9 @@ def test_a_merge_that_is_killed_can_be_repeated(place: str, whole: int, pair: tu
     assert check(database).problems == []
 
 
-def test_a_locked_database_is_called_busy(engine: Engine, database: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_database_is_called_busy(
+    engine: Engine, database: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record(open_for_writing(other), sound.run(1))
     monkeypatch.setenv("DYNABRO_BUSY_SECONDS", "0.01")
     with engine.begin(), pytest.raises(BusyError, match="was locked by another program") as caught:

@@ -1,4 +1,6 @@
-"""``store.outputs``: what a written file never replaces, and that it is there whole or not at all."""
+"""``store.outputs``: what a written file never replaces, and that it is there whole or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ from tests.store.made import change
 
 NEW = b"a,b\n1,2\n"
 SWEEP = "name: mine\nbase: {task: digits}\n"
-CHOSEN = "name: mine-selected\ndescription: What was chosen of mine on its validation split\nbase: {task: digits}\n"
+CHOSEN = (
+    "name: mine-selected\ndescription: What was chosen of mine on its validation "
+    "split\nbase: {task: digits}\n"
+)
 TABLE = "CREATE TABLE kept (x)"
 
 
@@ -50,7 +55,10 @@ def write(
 
 
 def everything(folder: Path) -> dict[str, bytes | None]:
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 # --- what is never replaced
@@ -76,7 +84,9 @@ def by_another_way(folder: Path) -> Path:
     return Path("..") / folder.name / "." / "other.db"
 
 
-def beside(suffix: str, content: bytes | None = b"", base: Callable[[Path], Path] = a_database) -> Callable[[Path], Path]:
+def beside(
+    suffix: str, content: bytes | None = b"", base: Callable[[Path], Path] = a_database
+) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
         path = base(folder)
         path = path.with_name(path.name + suffix)
@@ -127,7 +137,9 @@ RESERVED = {
     "shm": beside("-shm"),
     "journal": beside("-journal"),
     "capitals": beside("-WAL"),
-    "wal of an empty database": beside("-wal", b"", lambda folder: Path(folder / "new.db").touch() or folder / "new.db"),
+    "wal of an empty database": beside(
+        "-wal", b"", lambda folder: Path(folder / "new.db").touch() or folder / "new.db"
+    ),
     "linked wal": a_linked_log,
     "begun": a_database_that_is_begun,
     "folder that is not there": beside(".d", None),
@@ -138,9 +150,13 @@ RESERVED = {
 
 
 @pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize("kind", [CSV, DATABASE, PICTURES["svg"], SELECTED], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", [CSV, DATABASE, PICTURES["svg"], SELECTED], ids=lambda kind: kind.name
+)
 @pytest.mark.parametrize("make", RESERVED.values(), ids=RESERVED)
-def test_reserved_files_are_never_replaced(make: Callable[[Path], Path], kind: FileKind, force: bool, folder: Path) -> None:
+def test_reserved_files_are_never_replaced(
+    make: Callable[[Path], Path], kind: FileKind, force: bool, folder: Path
+) -> None:
     target = make(folder)
     before = everything(folder)
     with pytest.raises(CannotWriteError) as caught:
@@ -173,10 +189,15 @@ def test_what_is_read_is_not_replaced(folder: Path) -> None:
     os.link("chosen.yaml", "same.yaml")
     with pytest.raises(CannotWriteError, match="is an input of this command"):
         Output(Path("same.yaml"), SELECTED, "results.db", True, Path("chosen.yaml")).place()
-    assert Output(Path("new.yaml"), SELECTED, "results.db", False, Path("demo")).place() == folder / "new.yaml"
+    assert (
+        Output(Path("new.yaml"), SELECTED, "results.db", False, Path("demo")).place()
+        == folder / "new.yaml"
+    )
 
 
-@pytest.mark.parametrize("name", ["other.db-wal", "other.db-shm", "other.db-journal", "other.db.d/new.db"])
+@pytest.mark.parametrize(
+    "name", ["other.db-wal", "other.db-shm", "other.db-journal", "other.db.d/new.db"]
+)
 def test_no_database_is_made_in_the_place_of_a_log(name: str, folder: Path) -> None:
     a_database(folder)
     (folder / "other.db.d").mkdir()
@@ -190,14 +211,18 @@ def test_no_database_is_made_in_the_place_of_a_log(name: str, folder: Path) -> N
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
-def test_a_database_is_not_made_beside_the_log_of_one_that_is_gone(suffix: str, folder: Path) -> None:
+def test_a_database_is_not_made_beside_the_log_of_one_that_is_gone(
+    suffix: str, folder: Path
+) -> None:
     (folder / f"copy.db{suffix}").write_bytes(b"old")
     with pytest.raises(CannotWriteError, match="was left behind by another database"):
         write("copy.db", DATABASE)
 
 
 @pytest.mark.parametrize(
-    "make", [lambda path: os.mkfifo(path), lambda path: path.symlink_to("/dev/null")], ids=["pipe", "device"]
+    "make",
+    [lambda path: os.mkfifo(path), lambda path: path.symlink_to("/dev/null")],
+    ids=["pipe", "device"],
 )
 def test_a_device_or_a_pipe_is_no_database(make: Callable[[Path], None], folder: Path) -> None:
     make(folder / "results.db")
@@ -225,7 +250,9 @@ PNG = b"\x89PNG\r\n\x1a\n..."
         ("out", b"", SELECTED),
     ],
 )
-def test_a_file_of_the_same_kind_is_replaced(name: str, content: bytes, kind: FileKind, folder: Path) -> None:
+def test_a_file_of_the_same_kind_is_replaced(
+    name: str, content: bytes, kind: FileKind, folder: Path
+) -> None:
     Path(name).write_bytes(content)
     write(name, kind)
     assert everything(folder) == {name: NEW}
@@ -242,9 +269,13 @@ def test_a_file_of_the_same_kind_is_replaced(name: str, content: bytes, kind: Fi
         ("copy.db", b"x", DATABASE),
     ],
 )
-def test_a_file_of_another_kind_needs_force(name: str, content: bytes, kind: FileKind, folder: Path) -> None:
+def test_a_file_of_another_kind_needs_force(
+    name: str, content: bytes, kind: FileKind, folder: Path
+) -> None:
     Path(name).write_bytes(content)
-    with pytest.raises(CannotWriteError, match=r"is there already. Try: another|is not an? .*--force"):
+    with pytest.raises(
+        CannotWriteError, match=r"is there already. Try: another|is not an? .*--force"
+    ):
         write(name, kind)
     assert everything(folder) == {name: content}
     write(name, kind, force=True)
@@ -278,11 +309,16 @@ def test_permissions_are_the_umasks_or_those_of_the_file_before(umask: int, fold
         write("old.csv")
     finally:
         os.umask(before)
-    assert [stat.S_IMODE(os.stat(name).st_mode) for name in ("new.csv", "old.csv")] == [0o666 & ~umask, 0o640]
+    assert [stat.S_IMODE(os.stat(name).st_mode) for name in ("new.csv", "old.csv")] == [
+        0o666 & ~umask,
+        0o640,
+    ]
 
 
 @pytest.mark.parametrize("mode", [os.R_OK, os.W_OK])
-def test_a_file_without_permission(mode: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_permission(
+    mode: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("out.csv").write_bytes(b"old")
     monkeypatch.setattr(os, "access", lambda _, wanted: not wanted & mode)  # root may do everything
     with pytest.raises(CannotWriteError, match="Permission denied"):
@@ -328,7 +364,9 @@ def test_what_breaks_off_leaves_what_was_there(old: bytes | None, folder: Path) 
 @pytest.mark.usefixtures("_small_files")
 def test_a_full_disk_leaves_what_was_there(folder: Path) -> None:
     Path("out.csv").write_bytes(b"old")
-    with pytest.raises(StorageError, match=r"out\.csv cannot be written \(File too large\)\. Try: make room"):
+    with pytest.raises(
+        StorageError, match=r"out\.csv cannot be written \(File too large\)\. Try: make room"
+    ):
         write("out.csv", content=NEW * 10_000)
     assert everything(folder) == {"out.csv": b"old"}
 

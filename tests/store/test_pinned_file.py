@@ -69,7 +69,10 @@ def test_what_happens_to_the_file_is_told_and_nothing_is_made(
     recorder = record(engine, [started(), rounds(0, 3)])
     accident(path, other)
     before = path.read_bytes() if path.exists() else None
-    with pytest.raises(LostDatabaseError, match=f"{path.name} was {ACCIDENTS[accident]} while this command was writing it"):
+    with pytest.raises(
+        LostDatabaseError,
+        match=f"{path.name} was {ACCIDENTS[accident]} while this command was writing it",
+    ):
         recorder.record(finished(4))
     assert (path.read_bytes() if path.exists() else None) == before
 
@@ -122,7 +125,9 @@ def test_another_database_copied_over_the_file_is_not_written(path: Path, other:
     recorder = record(engine, [started(), rounds(0, 3)])
     path.write_bytes(other.read_bytes())  # the same file, as of `cp`
     before = read(path, "SELECT run_key, rounds FROM runs")
-    with pytest.raises(LostDatabaseError, match=r"run 1 is not in .*results.db any more: .*Try: repeat the command"):
+    with pytest.raises(
+        LostDatabaseError, match=r"run 1 is not in .*results.db any more: .*Try: repeat the command"
+    ):
         recorder.record(finished(4))
     assert read(path, "SELECT run_key, rounds FROM runs") == before == [(OTHER, 3)]
 
@@ -137,20 +142,27 @@ def test_a_database_of_another_program_or_version_is_not_written(pragma: str, pa
     assert read(path, "SELECT status FROM runs") == [("running",)]
 
 
-def test_a_run_that_was_removed_is_not_taken_for_one_that_was_taken_over(engine: Engine, database: str) -> None:
+def test_a_run_that_was_removed_is_not_taken_for_one_that_was_taken_over(
+    engine: Engine, database: str
+) -> None:
     recorder = record(engine, [started(), rounds(0, 3)])
     change(database, "DELETE FROM runs")
-    with pytest.raises(LostDatabaseError, match="the run was removed, or the database was replaced"):
+    with pytest.raises(
+        LostDatabaseError, match="the run was removed, or the database was replaced"
+    ):
         recorder.record(finished(4))
     assert recorder.run_id is None
     recorder.interrupted()
     assert read(database, "SELECT * FROM runs") == []
 
 
-def test_a_repetition_that_was_taken_over_and_has_ended_is_no_lost_database(engine: Engine, database: str) -> None:
+def test_a_repetition_that_was_taken_over_and_has_ended_is_no_lost_database(
+    engine: Engine, database: str
+) -> None:
     record(engine, whole_run())
     first = record(engine, [started(), rounds(0, 1)])
-    change(database, f"DELETE FROM runs WHERE run_key <> '{KEY}'")  # as its successor takes the result's place
+    # as its successor takes the result's place
+    change(database, f"DELETE FROM runs WHERE run_key <> '{KEY}'")
     with pytest.raises(BusyError, match="was taken over by another process"):
         first.record(finished(2))
 
@@ -202,7 +214,9 @@ connection.close()
 def test_looking_at_the_file_leaves_the_locks_of_an_open_connection(
     look: Callable[[Path, PinnedFile], object], tmp_path: Path
 ) -> None:
-    """Without them, the next process that closes the database removes the log that this one writes to."""
+    """Without them, the next process that closes the database removes the log that this one writes
+    to.
+    """
     path = tmp_path / "results.db"
     record(open_for_writing(str(path)), whole_run())
     pinned = PinnedFile(path, 5)

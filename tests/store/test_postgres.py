@@ -1,4 +1,6 @@
-"""What is PostgreSQL's own: making the tables, turns of writers, lost connections, and what a reader is kept from."""
+"""What is PostgreSQL's own: making the tables, turns of writers, lost connections, and what a
+reader is kept from.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,11 @@ def role(database: str) -> Iterator[str]:
 
 def test_the_columns_are_those_of_the_tables(engine: Engine, database: str) -> None:
     kinds = dict(
-        read(database, "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'evaluations'")
+        read(
+            database,
+            "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = "
+            "'evaluations'",
+        )
     )
     assert kinds["samples"] == "bigint"
     assert kinds["test_loss"] == "double precision"  # 'real' would keep half of the digits
@@ -86,10 +92,22 @@ def test_the_columns_are_those_of_the_tables(engine: Engine, database: str) -> N
 def test_numbers_of_any_size_come_back_exactly(engine: Engine, database: str) -> None:
     seed, samples, tiny = 2**63 - 1, 2**40, 5e-324
     end = events.Finished(0.1 + 0.2, tiny, 1.7976931348623157e308, totals(1))
-    score = events.Evaluated(1, 2**31 - 1, samples, math.nextafter(1, 0), math.inf, math.nan, -math.inf)
-    record(engine, [started(seed=seed, dimension=2**40), events.RoundsDone((a_round(0),), totals(1)), score, end])
+    score = events.Evaluated(
+        1, 2**31 - 1, samples, math.nextafter(1, 0), math.inf, math.nan, -math.inf
+    )
+    record(
+        engine,
+        [
+            started(seed=seed, dimension=2**40),
+            events.RoundsDone((a_round(0),), totals(1)),
+            score,
+            end,
+        ],
+    )
     assert read(database, "SELECT seed, dimension FROM runs") == [(seed, 2**40)]
-    assert read(database, "SELECT final_accuracy, final_loss, final_gap FROM runs") == [(end.accuracy, tiny, end.gap)]
+    assert read(database, "SELECT final_accuracy, final_loss, final_gap FROM runs") == [
+        (end.accuracy, tiny, end.gap)
+    ]
     row = (1, 1, 2**31 - 1, samples, math.nextafter(1, 0), None, None, None, None, None, None)
     assert read(database, "SELECT * FROM evaluations") == [row]
     assert list(queries.query(open_read_only(database), "SELECT * FROM evaluations").rows) == [row]
@@ -97,21 +115,31 @@ def test_numbers_of_any_size_come_back_exactly(engine: Engine, database: str) ->
 
 def test_rows_belong_to_a_run(engine: Engine) -> None:
     with pytest.raises(IntegrityError, match="foreign key"), engine.begin() as connection:
-        connection.exec_driver_sql("INSERT INTO evaluations (run_id, round, budget, samples) VALUES (99, 0, 0, 0)")
+        connection.exec_driver_sql(
+            "INSERT INTO evaluations (run_id, round, budget, samples) VALUES (99, 0, 0, 0)"
+        )
 
 
 def at_once(database: str, program: str, count: int) -> list[str]:
-    """What so many processes print that run a program, and come to their first transaction together."""
+    """What so many processes print that run a program, and come to their first transaction
+    together.
+    """
     words = [sys.executable, "-c", program, database]
     pipe = subprocess.PIPE
     with turn_taken(database, waiting=count):
-        programs = [subprocess.Popen(words, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) for _ in range(count)]
+        programs = [
+            subprocess.Popen(words, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
+            for _ in range(count)
+        ]
     answers = [program.communicate(timeout=120) for program in programs]
     assert [program.returncode for program in programs] == [0] * count, answers
     return [out for out, _ in answers]
 
 
-OPEN = "import sys; from dynabro_cli.store.open.engine import open_for_writing; open_for_writing(sys.argv[1]); print('made')"
+OPEN = (
+    "import sys; from dynabro_cli.store.open.engine import open_for_writing; "
+    "open_for_writing(sys.argv[1]); print('made')"
+)
 
 
 def test_four_processes_make_the_tables_at_once(database: str) -> None:
@@ -136,7 +164,9 @@ def test_opening_again_keeps_everything(engine: Engine, database: str) -> None:
     ],
 )
 @pytest.mark.parametrize("operation", OPENERS)
-def test_a_stranger_is_refused_and_left_as_it_is(operation: Callable[[str], object], make: str, database: str) -> None:
+def test_a_stranger_is_refused_and_left_as_it_is(
+    operation: Callable[[str], object], make: str, database: str
+) -> None:
     change(database, make)
     names = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
     before = read(database, names)
@@ -156,13 +186,17 @@ def test_a_version_that_is_none(name: str | None, engine: Engine, database: str)
 
 
 def test_an_empty_database_cannot_be_read(database: str) -> None:
-    with pytest.raises(DatabaseError, match=r"has no tables yet\. Try: dynabro run --db postgresql"):
+    with pytest.raises(
+        DatabaseError, match=r"has no tables yet\. Try: dynabro run --db postgresql"
+    ):
         open_read_only(database)
     assert read(database, "SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
 
 
 @pytest.mark.parametrize("operation", OPENERS)
-def test_a_newer_database_says_upgrade_the_program(operation: Callable[[str], object], engine: Engine, database: str) -> None:
+def test_a_newer_database_says_upgrade_the_program(
+    operation: Callable[[str], object], engine: Engine, database: str
+) -> None:
     change(database, "UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(DatabaseError, match=r"schema version 9999.*pip install --upgrade dynabro"):
         operation(database)
@@ -172,8 +206,12 @@ def test_a_newer_database_says_upgrade_the_program(operation: Callable[[str], ob
 
 
 @pytest.mark.parametrize("operation", OPENERS)
-@pytest.mark.parametrize("url", ["postgresql+psycopg://me:secret@127.0.0.1:1/results", "{server}/nosuch"])
-def test_a_server_or_database_that_is_not_there(operation: Callable[[str], object], url: str, database: str) -> None:
+@pytest.mark.parametrize(
+    "url", ["postgresql+psycopg://me:secret@127.0.0.1:1/results", "{server}/nosuch"]
+)
+def test_a_server_or_database_that_is_not_there(
+    operation: Callable[[str], object], url: str, database: str
+) -> None:
     if url.startswith("{server}"):
         url = make_url(database).set(database="nosuch").render_as_string(hide_password=False)
     with pytest.raises(NotFoundError, match="cannot be reached: ") as caught:
@@ -185,7 +223,10 @@ def test_a_server_or_database_that_is_not_there(operation: Callable[[str], objec
 def test_a_password_is_shown_nowhere() -> None:
     url = "postgresql+psycopg://me:secret@host/results?password=secret&sslpassword=secret&sslmode=require"
     assert shown(url) == "postgresql+psycopg://me:***@host/results?sslmode=require"
-    for url in ("postgresql+psycopg://me:se@cret@host/results", "postgresql+psycopg://me:se/cret@x:1@host/results?a=@"):
+    for url in (
+        "postgresql+psycopg://me:se@cret@host/results",
+        "postgresql+psycopg://me:se/cret@x:1@host/results?a=@",
+    ):
         assert shown(url) == "postgresql+psycopg://***@host/results"
         for opener in OPENERS:
             with pytest.raises(DatabaseError, match="Try: %40 in its place") as caught:
@@ -196,17 +237,23 @@ def test_a_password_is_shown_nowhere() -> None:
 @pytest.mark.parametrize("backend", ["sqlite"])
 def test_a_driver_that_is_missing(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(DatabaseError, match=r"its driver is not installed .*. Try: pip install 'psycopg\[binary\]'"):
+    with pytest.raises(
+        DatabaseError, match=r"its driver is not installed .*. Try: pip install 'psycopg\[binary\]'"
+    ):
         open_for_writing("postgresql+psycopg://me:secret@host/results")
 
 
 def test_a_user_without_rights(engine: Engine, role: str, database: str) -> None:
-    with pytest.raises(CannotWriteError, match=r"permission denied .*\. Try: ask its owner for rights"):
+    with pytest.raises(
+        CannotWriteError, match=r"permission denied .*\. Try: ask its owner for rights"
+    ):
         open_for_writing(role)
     name = make_url(role).username
     change(database, f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name}")
     record(engine, whole_run())
-    assert list(queries.query(open_read_only(role), "SELECT status FROM runs").rows) == [("finished",)]
+    assert list(queries.query(open_read_only(role), "SELECT status FROM runs").rows) == [
+        ("finished",)
+    ]
     with pytest.raises(CannotWriteError, match="permission denied for table runs"):
         record(open_for_writing(role), [started("cd" * 32)])
 
@@ -214,22 +261,30 @@ def test_a_user_without_rights(engine: Engine, role: str, database: str) -> None
 # --- turns
 
 
-def test_a_writer_waits_for_another(engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_waits_for_another(
+    engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = open_for_writing(database)
     with engine.connect() as connection:
-        connection.exec_driver_sql("SELECT COUNT(*) FROM runs")  # only read so far: what is read is to stay true
+        # only read so far: what is read is to stay true
+        connection.exec_driver_sql("SELECT COUNT(*) FROM runs")
         monkeypatch.setenv("DYNABRO_BUSY_SECONDS", "0.1")
         with pytest.raises(DBAPIError, match="lock timeout"), other.begin():
             pass
         with pytest.raises(BusyError, match=r"was locked by another program for 0\.1 s"):
             open_for_writing(database)
-        assert list(queries.query(open_read_only(database), "SELECT COUNT(*) FROM runs").rows) == [(0,)]
-    monkeypatch.delenv("DYNABRO_BUSY_SECONDS")  # a slow machine is silent for longer in the middle of a transaction
+        assert list(queries.query(open_read_only(database), "SELECT COUNT(*) FROM runs").rows) == [
+            (0,)
+        ]
+    # a slow machine is silent for longer in the middle of a transaction
+    monkeypatch.delenv("DYNABRO_BUSY_SECONDS")
     record(other, whole_run())
     other.dispose()
 
 
-def test_who_stops_in_the_middle_of_a_turn_loses_it(engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_stops_in_the_middle_of_a_turn_loses_it(
+    engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = open_for_writing(database)
     with engine.connect() as stopped:
         monkeypatch.setenv("DYNABRO_BUSY_SECONDS", "0.3")
@@ -269,7 +324,9 @@ def test_a_run_is_made_by_one_of_many(database: str) -> None:
 # --- trouble
 
 
-def test_a_connection_that_is_lost_between_writes_is_made_again(engine: Engine, database: str) -> None:
+def test_a_connection_that_is_lost_between_writes_is_made_again(
+    engine: Engine, database: str
+) -> None:
     recorder = record(engine, [started(), rounds(0, 4)])
     cut_connections(database)
     recorder.record(finished(5))
@@ -294,13 +351,21 @@ def test_a_connection_that_is_lost_in_a_write_loses_nothing(
     assert caught.value.exit_code == 75
     assert "repeat the command" in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert read(database, "SELECT status, (SELECT COUNT(*) FROM rounds) FROM runs") == [("running", 0)]
+    assert read(database, "SELECT status, (SELECT COUNT(*) FROM rounds) FROM runs") == [
+        ("running", 0)
+    ]
     recorder.record(finished(5))
-    assert read(database, "SELECT status, (SELECT COUNT(*) FROM rounds) FROM runs") == [("finished", 5)]
+    assert read(database, "SELECT status, (SELECT COUNT(*) FROM rounds) FROM runs") == [
+        ("finished", 5)
+    ]
 
 
-def test_a_connection_that_is_cut_while_rows_are_sent_is_replaced(engine: Engine, database: str) -> None:
-    """psycopg sends many rows in a pipeline; a connection that is cut in it stays open, and busy for ever."""
+def test_a_connection_that_is_cut_while_rows_are_sent_is_replaced(
+    engine: Engine, database: str
+) -> None:
+    """psycopg sends many rows in a pipeline; a connection that is cut in it stays open, and busy
+    for ever.
+    """
     recorder = record(engine, [started(), rounds(0, 4)])
 
     @event.listens_for(engine, "do_executemany", once=True)
@@ -308,17 +373,25 @@ def test_a_connection_that_is_cut_while_rows_are_sent_is_replaced(engine: Engine
         connection = cursor.connection.pgconn
         connection.enter_pipeline_mode()
         connection.send_query_params(b"SELECT 1", None)
-        connection.exit_pipeline_mode()  # psycopg.OperationalError: cannot exit pipeline mode while busy
+        # psycopg.OperationalError: cannot exit pipeline mode while busy
+        connection.exit_pipeline_mode()
 
     recorder.record(finished(5))
-    assert read(database, "SELECT status, (SELECT COUNT(*) FROM rounds) FROM runs") == [("finished", 5)]
+    assert read(database, "SELECT status, (SELECT COUNT(*) FROM rounds) FROM runs") == [
+        ("finished", 5)
+    ]
 
 
-def test_a_server_that_takes_no_connections_for_now(engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_takes_no_connections_for_now(
+    engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder = record(engine, [started()])
     allow_connections(database, False)
     monkeypatch.setenv("DYNABRO_BUSY_SECONDS", "1")
-    with pytest.warns(OutageWarning), pytest.raises(DisconnectedError, match="cannot be reached for now"):
+    with (
+        pytest.warns(OutageWarning),
+        pytest.raises(DisconnectedError, match="cannot be reached for now"),
+    ):
         recorder.record(finished(0))
     with pytest.raises(NotFoundError):  # who comes new may have mistaken the name
         open_for_writing(database)
@@ -335,7 +408,9 @@ def test_a_server_that_takes_no_connections_for_now(engine: Engine, database: st
 
 
 def unanswered(engine: Engine, number: int) -> Callable[[], int]:
-    """Have the connection be lost right after commit ``number`` of an engine, from 0; return a function that counts commits."""
+    """Have the connection be lost right after commit ``number`` of an engine, from 0; return a
+    function that counts commits.
+    """
     commit, done = engine.dialect.do_commit, [0]
 
     def committing(connection: Any) -> None:
@@ -350,21 +425,36 @@ def unanswered(engine: Engine, number: int) -> Callable[[], int]:
 
 
 HAPPENINGS = [
-    *(started(), rounds(0, 4), evaluated(5), checkpointed(5), rounds(5, 9), evaluated(10), checkpointed(10, b"more")),
+    *(
+        started(),
+        rounds(0, 4),
+        evaluated(5),
+        checkpointed(5),
+        rounds(5, 9),
+        evaluated(10),
+        checkpointed(10, b"more"),
+    ),
     *(rounds(10, 12), evaluated(13), finished(13)),
 ]
 
 
 @pytest.mark.parametrize("number", range(5))
 @pytest.mark.parametrize("again", [False, True], ids=["first", "rerun"])
-def test_a_commit_without_an_answer_is_not_made_twice(number: int, again: bool, engine: Engine, database: str) -> None:
+def test_a_commit_without_an_answer_is_not_made_twice(
+    number: int, again: bool, engine: Engine, database: str
+) -> None:
     if again:
         record(engine, HAPPENINGS)
     commits = unanswered(engine, number)
     record(engine, HAPPENINGS)
-    assert commits() >= 5 if number < 4 else commits() == 4  # the start, two checkpoints, and the end; then nothing is lost
-    assert read(database, "SELECT run_key, status, rounds, owner FROM runs") == [(KEY, "finished", 13, None)]
-    assert read(database, "SELECT round FROM rounds ORDER BY round") == [(number,) for number in range(13)]
+    # the start, two checkpoints, and the end; then nothing is lost
+    assert commits() >= 5 if number < 4 else commits() == 4
+    assert read(database, "SELECT run_key, status, rounds, owner FROM runs") == [
+        (KEY, "finished", 13, None)
+    ]
+    assert read(database, "SELECT round FROM rounds ORDER BY round") == [
+        (number,) for number in range(13)
+    ]
     assert read(database, "SELECT round FROM evaluations ORDER BY round") == [(5,), (10,), (13,)]
     with snapshot(database) as connection:
         assert row_digests.changed(connection) == {}
@@ -385,7 +475,9 @@ def test_a_resumed_run_whose_claim_is_not_answered(engine: Engine, database: str
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_run_that_another_took_over_in_an_outage_stays_lost(engine: Engine, database: str) -> None:
+def test_a_run_that_another_took_over_in_an_outage_stays_lost(
+    engine: Engine, database: str
+) -> None:
     recorder = record(engine, [started(), rounds(0, 4)])
     unanswered(engine, 0)
     commit = engine.dialect.do_commit
@@ -473,7 +565,10 @@ WRITER = "CREATE FUNCTION more() RETURNS INTEGER LANGUAGE sql AS 'DELETE FROM ru
 STATE = [
     "SELECT * FROM runs",
     "SELECT last_value FROM runs_id_seq",
-    "SELECT relname, relacl::text FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY oid",
+    (
+        "SELECT relname, relacl::text FROM pg_class WHERE relnamespace = 'public'::regnamespace "
+        "ORDER BY oid"
+    ),
     "SELECT COUNT(*) FROM pg_largeobject_metadata",
 ]
 
@@ -509,20 +604,28 @@ def test_what_a_function_writes_besides_is_never_committed(engine: Engine, datab
 
 def test_who_ends_the_own_connection_is_told_so(engine: Engine, database: str) -> None:
     with pytest.raises(DisconnectedError, match="repeat the command"):
-        list(queries.query(open_read_only(database), "SELECT pg_terminate_backend(pg_backend_pid())").rows)
+        list(
+            queries.query(
+                open_read_only(database), "SELECT pg_terminate_backend(pg_backend_pid())"
+            ).rows
+        )
 
 
 def test_values_are_those_that_sqlite_has(engine: Engine, database: str, tmp_path: Path) -> None:
     sql = (
-        "SELECT status, started_at, switched, accepted, COUNT(*), SUM(cost), AVG(cost), 0.5 * SUM(r.round), AVG(gradient_norm) "
-        "FROM runs JOIN rounds AS r ON run_id = runs.id GROUP BY status, started_at, switched, accepted"
+        "SELECT status, started_at, switched, accepted, COUNT(*), SUM(cost), AVG(cost), 0.5 * "
+        "SUM(r.round), AVG(gradient_norm) "
+        "FROM runs JOIN rounds AS r ON run_id = runs.id GROUP BY status, started_at, switched, "
+        "accepted"
     )
     other = f"{tmp_path}/results.db"
     record(engine, whole_run(4))
     record(open_for_writing(other), whole_run(4))
     change(database, "UPDATE runs SET started_at = '2026-01-01 00:00:00'")
     change(other, "UPDATE runs SET started_at = '2026-01-01 00:00:00.000000'")
-    (row,), (expected,) = (list(queries.query(open_read_only(name), sql).rows) for name in (database, other))
+    (row,), (expected,) = (
+        list(queries.query(open_read_only(name), sql).rows) for name in (database, other)
+    )
     assert row == expected
     assert list(map(type, row)) == list(map(type, expected))
 
@@ -531,6 +634,9 @@ def test_a_server_is_given_back_its_connections(engine: Engine, database: str) -
     engine.dispose()
     reader = open_read_only(database)
     list(queries.query(reader, "SELECT 1").rows)
-    sql = f"SELECT COUNT(*) FROM pg_stat_activity WHERE datname = '{make_url(database).database}' AND pid <> pg_backend_pid()"
+    sql = (
+        "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = "
+        f"'{make_url(database).database}' AND pid <> pg_backend_pid()"
+    )
     with contextlib.closing(connect(database)) as connection:
         assert connection.execute(sql).fetchall() == [(0,)]

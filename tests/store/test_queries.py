@@ -32,7 +32,9 @@ def fill(engine: Engine) -> None:
     """Three runs: two with results, and one that was interrupted."""
     record(engine, whole_run(3, accuracy=0.25, key=KEYS[0], seed=5))
     record(engine, whole_run(5, accuracy=0.75, key=KEYS[1], method="sgd", seed=4))
-    record(engine, [started(KEYS[2], method="dynabro", seed=3), rounds(0, 1, level=1, accepted=True)]).interrupted()
+    record(
+        engine, [started(KEYS[2], method="dynabro", seed=3), rounds(0, 1, level=1, accepted=True)]
+    ).interrupted()
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,9 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
 
 
 @pytest.fixture
-def stored(backend: str, originals: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def stored(
+    backend: str, originals: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
     """A database with three runs, to be read only."""
     monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "state"))
     return originals(backend)
@@ -87,7 +91,9 @@ def test_a_condition_chooses_runs(where: str | None, ids: list[int], reader: Eng
 
 def test_a_condition_is_one_condition(reader: Engine) -> None:
     # without brackets around it, OR would let rows past what is joined to it by AND
-    sql = queries.EXPORTS["final"].format(cells="final_accuracy", where=queries._condition("n = 1 OR n = 2"))
+    sql = queries.EXPORTS["final"].format(
+        cells="final_accuracy", where=queries._condition("n = 1 OR n = 2")
+    )
     assert sql.endswith("WHERE (n = 1 OR n = 2)")
 
 
@@ -101,52 +107,86 @@ def test_a_run_by_its_id(reader: Engine, stored: str) -> None:
     assert list(map(str, row.values())) == list(map(str, expected))
 
 
-@pytest.mark.parametrize(("name", "run_id"), [("1a", 1), ("1b0", 2), (KEYS[1], 2), ("7", 3), ("77", 3), ("777777", 3)])
+@pytest.mark.parametrize(
+    ("name", "run_id"), [("1a", 1), ("1b0", 2), (KEYS[1], 2), ("7", 3), ("77", 3), ("777777", 3)]
+)
 def test_a_run_by_the_beginning_of_its_key(name: str, run_id: int, reader: Engine) -> None:
     assert queries.find_run(reader, name)["id"] == run_id
 
 
 def test_an_id_goes_before_a_key(engine: Engine, database: str) -> None:
-    record(engine, [event for number in range(3) for event in whole_run(2, key=f"2{number}" + "0" * 62)])
+    record(
+        engine,
+        [event for number in range(3) for event in whole_run(2, key=f"2{number}" + "0" * 62)],
+    )
     assert queries.find_run(open_read_only(database), "2")["run_key"].startswith("21")
 
 
 def test_an_ambiguous_beginning(engine: Engine, database: str) -> None:
-    record(engine, [event for letter in "ab" for event in whole_run(2, key=f"9{letter}" + "0" * 62)])
-    with pytest.raises(NotFoundError, match=r"2 runs have a key that begins with '9'\. Try: dynabro runs"):
+    record(
+        engine, [event for letter in "ab" for event in whole_run(2, key=f"9{letter}" + "0" * 62)]
+    )
+    with pytest.raises(
+        NotFoundError, match=r"2 runs have a key that begins with '9'\. Try: dynabro runs"
+    ):
         queries.find_run(open_read_only(database), "9")
 
 
-@pytest.mark.parametrize("name", ["4", "0", "1c", "1A", "x", "%", "_", "-1", "1.0", " 1", "' OR '1'='1", "9" * 30, "²"])
+@pytest.mark.parametrize(
+    "name", ["4", "0", "1c", "1A", "x", "%", "_", "-1", "1.0", " 1", "' OR '1'='1", "9" * 30, "²"]
+)
 def test_a_run_that_is_not_there(name: str, reader: Engine) -> None:
     with pytest.raises(NotFoundError) as caught:
         queries.find_run(reader, name)
-    assert str(caught.value) == f"there is no run {name!r}. Try: dynabro runs, which lists ids and keys"
+    assert (
+        str(caught.value)
+        == f"there is no run {name!r}. Try: dynabro runs, which lists ids and keys"
+    )
 
 
 def test_the_histogram_of_a_run(engine: Engine, database: str) -> None:
-    events = [started(), rounds(0, 3, byzantine=8), rounds(4, 4, byzantine=0), rounds(5, 9, byzantine=12)]
+    events = [
+        started(),
+        rounds(0, 3, byzantine=8),
+        rounds(4, 4, byzantine=0),
+        rounds(5, 9, byzantine=12),
+    ]
     record(engine, events).interrupted()
     reader = open_read_only(database)
     assert queries.histogram(reader, 1) == [(0, 1), (8, 4), (12, 5)]
     assert queries.histogram(reader, 2) == []
 
 
-def test_the_histogram_of_a_thinned_run_is_that_of_all_its_rounds(engine: Engine, database: str) -> None:
+def test_the_histogram_of_a_thinned_run_is_that_of_all_its_rounds(
+    engine: Engine, database: str
+) -> None:
     record(engine, [*whole_run(4), *whole_run(40, key="cd" * 32, seed=4)])
     before = [queries.histogram(open_read_only(database), run) for run in (1, 2)]
     sound.thin(database, 2, 10)
     assert read(database, "SELECT COUNT(*) FROM rounds WHERE run_id = 2") == [(5,)]
-    assert [queries.histogram(open_read_only(database), run) for run in (1, 2)] == before == [[(8, 4)], [(8, 40)]]
-    table = queries.query(open_read_only(database), "SELECT * FROM byzantine_histogram ORDER BY run_id")
-    assert (table.columns, list(table.rows)) == (["run_id", "byzantine", "rounds"], [(1, 8, 4), (2, 8, 40)])
+    assert (
+        [queries.histogram(open_read_only(database), run) for run in (1, 2)]
+        == before
+        == [[(8, 4)], [(8, 40)]]
+    )
+    table = queries.query(
+        open_read_only(database), "SELECT * FROM byzantine_histogram ORDER BY run_id"
+    )
+    assert (table.columns, list(table.rows)) == (
+        ["run_id", "byzantine", "rounds"],
+        [(1, 8, 4), (2, 8, 40)],
+    )
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])
 def test_the_histogram_of_one_run_reads_no_other(engine: Engine, database: str) -> None:
-    sql = "EXPLAIN QUERY PLAN SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = 1 ORDER BY byzantine"
+    sql = (
+        "EXPLAIN QUERY PLAN SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = "
+        "1 ORDER BY byzantine"
+    )
     steps = [row[3] for row in read(database, sql)]
-    assert [step for step in steps if step.startswith("SCAN")] == ["SCAN byzantine_histogram"]  # the few rows that it has
+    # the few rows that it has
+    assert [step for step in steps if step.startswith("SCAN")] == ["SCAN byzantine_histogram"]
     assert sum(step.startswith("SEARCH") for step in steps) == 4
 
 
@@ -154,15 +194,18 @@ def test_the_histogram_of_one_run_reads_no_other(engine: Engine, database: str) 
 
 EXPORTED = {
     "curves": (
-        "SELECT runs.id, task, model, method, aggregator, pre_aggregators, attack, switching, seed, status, round, "
+        "SELECT runs.id, task, model, method, aggregator, pre_aggregators, attack, switching, "
+        "seed, status, round, "
         "e.budget, samples, test_accuracy, test_loss, train_loss, gap, precision, data, "
         "validation_accuracy, validation_loss "
         "FROM runs JOIN evaluations e ON e.run_id = runs.id {} ORDER BY 1, round"
     ),
     "final": "SELECT * FROM final_accuracy {}",
     "rounds": (
-        "SELECT runs.id, task, method, aggregator, attack, switching, seed, round, r.budget, level, cost, r.byzantine, "
-        "switched, dynamic, accepted, r.learning_rate, gradient_norm, aggregation_error, precision, data "
+        "SELECT runs.id, task, method, aggregator, attack, switching, seed, round, r.budget, "
+        "level, cost, r.byzantine, "
+        "switched, dynamic, accepted, r.learning_rate, gradient_norm, aggregation_error, "
+        "precision, data "
         "FROM runs JOIN rounds r ON r.run_id = runs.id {} "
         "ORDER BY 1, round"
     ),
@@ -171,12 +214,17 @@ EXPORTED = {
 
 @pytest.mark.parametrize("where", [None, "method = 'sgd'", "method = 'sgd' OR method LIKE 'm%'"])
 @pytest.mark.parametrize("what", EXPORTED)
-def test_an_export_has_every_row_and_column(what: str, where: str | None, reader: Engine, stored: str) -> None:
+def test_an_export_has_every_row_and_column(
+    what: str, where: str | None, reader: Engine, stored: str
+) -> None:
     table = queries.export(reader, what, where)
     rows = list(table.rows)
     expected = read(stored, EXPORTED[what].format(f"WHERE {where}" if where else ""))
     assert expected
-    names = ["run_id", *(part.split(".")[-1] for part in EXPORTED[what].split(" FROM ")[0].split(", ")[1:])]
+    names = [
+        "run_id",
+        *(part.split(".")[-1] for part in EXPORTED[what].split(" FROM ")[0].split(", ")[1:]),
+    ]
     if what == "final":
         names = table.columns
     columns = [table.columns.index(name) for name in names]
@@ -189,7 +237,9 @@ def test_no_two_columns_of_an_export_have_one_name(what: str, reader: Engine) ->
     assert len(set(columns)) == len(columns)
 
 
-def test_a_view_of_the_first_version_is_read_and_gets_its_new_column(database: str, engine: Engine) -> None:
+def test_a_view_of_the_first_version_is_read_and_gets_its_new_column(
+    database: str, engine: Engine
+) -> None:
     record(engine, whole_run(4))
     engine.dispose()
     for statement in ("DROP VIEW final_accuracy", OLDER["final_accuracy"]):
@@ -227,11 +277,17 @@ WRONG = {
     "postgresql": [
         ("SELECT nosuch FROM runs", 'SQL: column "nosuch" does not exist'),
         ("SELECT * FROM run", 'SQL: relation "run" does not exist'),
-        ("SELEC 1", 'only reading is allowed here (syntax error at or near "SELEC"). Try: a SELECT'),
+        (
+            "SELEC 1",
+            'only reading is allowed here (syntax error at or near "SELEC"). Try: a SELECT',
+        ),
         ("SELECT (", "SQL: syntax error at end of input"),
         ("SELECT 'a\nb' || c", 'SQL: column "c" does not exist'),
         ("SELECT 1; SELECT 2", "SQL: cannot insert multiple commands into a prepared statement"),
-        ("SELECT 1; COMMIT; DROP TABLE runs", "SQL: cannot insert multiple commands into a prepared statement"),
+        (
+            "SELECT 1; COMMIT; DROP TABLE runs",
+            "SQL: cannot insert multiple commands into a prepared statement",
+        ),
         ("SELECT :name", 'SQL: syntax error at or near ":"'),
         ("SELECT ?", "SQL: "),
         ("SELECT %s", "SQL: "),
@@ -244,7 +300,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("backend", "sql", "message"), [(kind, *case) for kind, cases in WRONG.items() for case in cases])
+@pytest.mark.parametrize(
+    ("backend", "sql", "message"),
+    [(kind, *case) for kind, cases in WRONG.items() for case in cases],
+)
 def test_wrong_sql_is_told_in_a_line(sql: str, message: str, reader: Engine) -> None:
     with pytest.raises(SpecError) as caught:
         list(queries.query(reader, sql).rows)
@@ -261,13 +320,22 @@ def test_sql_that_is_no_text(reader: Engine) -> None:
 
 @pytest.mark.parametrize("where", ["nosuch = 1", "1 = 1) UNION SELECT (1", "method ="])
 def test_a_wrong_condition_is_told_in_a_line(where: str, reader: Engine) -> None:
-    for read_all in (lambda: queries.list_runs(reader, where), lambda: queries.export(reader, "curves", where)):
+    for read_all in (
+        lambda: queries.list_runs(reader, where),
+        lambda: queries.export(reader, "curves", where),
+    ):
         with pytest.raises(SpecError, match=r"^SQL: "):
             list(read_all().rows)
 
 
 @pytest.mark.parametrize(
-    "sql", ["DELETE FROM runs", "UPDATE runs SET seed = 1", "DROP TABLE rounds", "PRAGMA user_version = 99"]
+    "sql",
+    [
+        "DELETE FROM runs",
+        "UPDATE runs SET seed = 1",
+        "DROP TABLE rounds",
+        "PRAGMA user_version = 99",
+    ],
 )
 def test_sql_that_writes_is_refused(sql: str, reader: Engine, stored: str) -> None:
     before = read(stored, "SELECT * FROM runs")
@@ -279,7 +347,9 @@ def test_sql_that_writes_is_refused(sql: str, reader: Engine, stored: str) -> No
 
 
 def test_special_characters_of_drivers_are_plain_here(reader: Engine) -> None:
-    assert list(queries.query(reader, r"SELECT '%s %(a)s :b ::c \:d \ ?', 7 % 4").rows) == [(r"%s %(a)s :b ::c \:d \ ?", 3)]
+    assert list(queries.query(reader, r"SELECT '%s %(a)s :b ::c \:d \ ?', 7 % 4").rows) == [
+        (r"%s %(a)s :b ::c \:d \ ?", 3)
+    ]
 
 
 def test_the_columns_of_no_rows(reader: Engine) -> None:
@@ -290,7 +360,9 @@ def test_the_columns_of_no_rows(reader: Engine) -> None:
 
 def test_a_large_result_comes_in_order_and_as_it_is_read(reader: Engine) -> None:
     # endless: it can only be read where rows are handed on as they come
-    endless = "WITH RECURSIVE c(x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM c) SELECT x, x * x FROM c"
+    endless = (
+        "WITH RECURSIVE c(x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM c) SELECT x, x * x FROM c"
+    )
     count = 3 * queries.FETCH_ROWS + 7
     rows = list(itertools.islice(queries.query(reader, endless).rows, count))
     assert rows == [(x, x * x) for x in range(count)]

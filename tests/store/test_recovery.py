@@ -33,16 +33,19 @@ def switches(*rounds: int) -> list[Switch]:
     return [Switch(round_, 2 * round_) for round_ in rounds]
 
 
-def measured(accuracies: list[float], at: list[int], status: str = "finished", every: int = 1) -> dict[str, Any]:
+def measured(
+    accuracies: list[float], at: list[int], status: str = "finished", every: int = 1
+) -> dict[str, Any]:
     own = points(*accuracies)
     run = {"status": status, "rounds_every": every, "budget_spent": own[-1].budget if own else 40}
     return recovery.measure(run, own, switches(*at), (0.75, 0.125))
 
 
 def test_one_switch_by_hand() -> None:
-    """At round 20 the accuracy is 0.8, then 0.5, 0.6, 0.795, 0.9: a dip of 0.3. 0.795 is 0.8 up to 0.01, at round 50: 30
-    rounds, and 60 computations, from round 20. Behind the first fifth of 120, which ends at 24, are 0.8 ... 0.9: the worst five
-    in a row are those all, 3.595/5."""
+    """At round 20 the accuracy is 0.8, then 0.5, 0.6, 0.795, 0.9: a dip of 0.3. 0.795 is 0.8 up to
+    0.01, at round 50: 30 rounds, and 60 computations, from round 20. Behind the first fifth of 120,
+    which ends at 24, are 0.8 ... 0.9: the worst five in a row are those all, 3.595/5.
+    """
     row = measured([0.1, 0.5, 0.8, 0.5, 0.6, 0.795, 0.9], [20])
     assert row["dip"] == row["largest_dip"] == pytest.approx(0.3)
     assert (row["recovery_rounds"], row["recovery_budget"]) == (30, 60)
@@ -52,11 +55,21 @@ def test_one_switch_by_hand() -> None:
 
 
 def test_a_switch_is_seen_by_the_evaluations_around_it() -> None:
-    """The model after 20 rounds has met the set of round 19, but not of round 20; 25 and 29 count as one with 21."""
+    """The model after 20 rounds has met the set of round 19, but not of round 20; 25 and 29 count
+    as one with 21.
+    """
     found = episodes(points(0.1, 0.2, 0.3, 0.4, 0.5, 0.6), switches(19, 21, 25, 29, 40))
-    assert [(episode.switch.round, episode.before) for episode in found] == [(19, 0.2), (21, 0.3), (40, 0.5)]
+    assert [(episode.switch.round, episode.before) for episode in found] == [
+        (19, 0.2),
+        (21, 0.3),
+        (40, 0.5),
+    ]
     assert [[point.round for point in episode.after] for episode in found] == [[20], [30, 40], [50]]
-    assert [[point.round for point in episode.behind] for episode in found] == [[20, 30, 40, 50], [30, 40, 50], [50]]
+    assert [[point.round for point in episode.behind] for episode in found] == [
+        [20, 30, 40, 50],
+        [30, 40, 50],
+        [50],
+    ]
 
 
 def test_a_switch_behind_the_last_evaluation_is_not_seen() -> None:
@@ -66,10 +79,14 @@ def test_a_switch_behind_the_last_evaluation_is_not_seen() -> None:
 
 
 def test_several_switches_by_hand() -> None:
-    """Dips 0.2, 0 and 0.4: mean 0.2. The first recovers at round 40, behind the second switch: 40 - 12 = 28 rounds; there is
-    nothing to recover from behind the second; from the third it never does. Median of 28, 0 and infinity: 28."""
+    """Dips 0.2, 0 and 0.4: mean 0.2. The first recovers at round 40, behind the second switch: 40 -
+    12 = 28 rounds; there is nothing to recover from behind the second; from the third it never
+    does. Median of 28, 0 and infinity: 28.
+    """
     row = measured([0.5, 0.6, 0.4, 0.45, 0.6, 0.2, 0.3], [12, 25, 41])
-    first, second, third = episodes(points(0.5, 0.6, 0.4, 0.45, 0.6, 0.2, 0.3), switches(12, 25, 41))
+    first, second, third = episodes(
+        points(0.5, 0.6, 0.4, 0.45, 0.6, 0.2, 0.3), switches(12, 25, 41)
+    )
     assert (first.switch.round, first.dip, first.recovery) == (12, pytest.approx(0.2), (28, 56))
     assert (second.dip, second.recovery) == (0, (0, 0))
     assert (third.dip, third.recovery) == (pytest.approx(0.4), (math.inf, math.inf))
@@ -131,22 +148,37 @@ def test_the_worst_window_by_hand() -> None:
 
 
 def run(
-    seed: int, *accuracies: float, at: tuple[int, ...] = (), status: str = "finished", **columns: Any
+    seed: int,
+    *accuracies: float,
+    at: tuple[int, ...] = (),
+    status: str = "finished",
+    **columns: Any,
 ) -> list[events.Event]:
     """A run of as many rounds as evaluations behind the first, with switches at some."""
     number = len(accuracies) - 1
     rounds = tuple(
         made.a_round(
-            k, switched=k in at, acceptance=0.5 * k if k % 2 == 0 else None, aggregation_error=None if k == 1 else k / 4
+            k,
+            switched=k in at,
+            acceptance=0.5 * k if k % 2 == 0 else None,
+            aggregation_error=None if k == 1 else k / 4,
         )
         for k in range(number)
     )
     totals = events.Totals(number, number, len(at), 0)
     start = sound.beginning(seed, number, **columns | {"budget": number})[0]
     seen = [made.evaluated(k, accuracy) for k, accuracy in enumerate(accuracies)]
-    ends = {"finished": events.Finished, "diverged": lambda *given: events.Diverged(number - 1, *given)}
+    ends = {
+        "finished": events.Finished,
+        "diverged": lambda *given: events.Diverged(number - 1, *given),
+    }
     last = accuracies[-1]
-    return [start, events.RoundsDone(rounds, totals), *seen, ends[status](last, 1 - last, None, totals)]
+    return [
+        start,
+        events.RoundsDone(rounds, totals),
+        *seen,
+        ends[status](last, 1 - last, None, totals),
+    ]
 
 
 def rows(database: Path | str) -> dict[int, dict[str, Any]]:
@@ -155,8 +187,9 @@ def rows(database: Path | str) -> dict[int, dict[str, Any]]:
 
 
 def test_a_run_has_its_row_when_it_ends_and_no_other_run_has(engine: Engine, database: str) -> None:
-    """Acceptance 0, 1, 2 in rounds 0, 2, 4: mean 1. Errors 0, 2, 3, 4 quarters: mean 9/16. A switch at round 2: 0.8, then 0.4,
-    0.6, 0.8 after 5 rounds: 3 rounds."""
+    """Acceptance 0, 1, 2 in rounds 0, 2, 4: mean 1. Errors 0, 2, 3, 4 quarters: mean 9/16. A switch
+    at round 2: 0.8, then 0.4, 0.6, 0.8 after 5 rounds: 3 rounds.
+    """
     record(engine, run(1, 0.1, 0.5, 0.8, 0.4, 0.6, 0.8, at=(2,)))
     record(engine, run(2, 0.1, 0.5, at=(0,), status="diverged"))
     record(engine, run(3, 0.1, 0.5)[:-1]).interrupted()
@@ -171,7 +204,9 @@ def test_a_run_has_its_row_when_it_ends_and_no_other_run_has(engine: Engine, dat
     assert check(database).problems == []
 
 
-def test_means_do_not_depend_on_the_order_in_which_rows_were_written(engine: Engine, database: str) -> None:
+def test_means_do_not_depend_on_the_order_in_which_rows_were_written(
+    engine: Engine, database: str
+) -> None:
     """A run that was interrupted often has new rows in the place of old ones.
 
     1e16 + 1 - 1e16 + 1 is 1 in this order, and 0 in the other.
@@ -180,7 +215,10 @@ def test_means_do_not_depend_on_the_order_in_which_rows_were_written(engine: Eng
     errors, means = (1e16, 1.0, -1e16, 1.0), []
     with engine.begin() as connection:
         for step in (1, -1):
-            stored = [dict(row) for row in connection.execute(select(rounds).order_by(rounds.c.round)).mappings()]
+            stored = [
+                dict(row)
+                for row in connection.execute(select(rounds).order_by(rounds.c.round)).mappings()
+            ]
             connection.execute(delete(rounds))
             for row, error in list(zip(stored, errors, strict=True))[::step]:
                 connection.execute(insert(rounds), [row | {"aggregation_error": error}])
@@ -201,7 +239,9 @@ IDENTITIES = (events.Identity(0, (1, 2)), events.Identity(2, ()), events.Identit
 def changing(seed: int) -> list[events.Event]:
     """A run of five rounds whose identities are stored."""
     counts = [2, 2, 0, 1, 1]
-    rounds = tuple(made.a_round(k, byzantine=count, switched=k in (2, 3)) for k, count in enumerate(counts))
+    rounds = tuple(
+        made.a_round(k, byzantine=count, switched=k in (2, 3)) for k, count in enumerate(counts)
+    )
     totals = events.Totals(5, 5, 2, 0)
     start = sound.beginning(seed, 5, budget=5)[0]
     return [
@@ -215,11 +255,17 @@ def changing(seed: int) -> list[events.Event]:
 
 def test_identities_are_stored_one_row_a_change(engine: Engine, database: str) -> None:
     record(engine, changing(1))
-    assert read(database, "SELECT * FROM identities ORDER BY tick") == [(1, 0, "[1,2]"), (1, 2, "[]"), (1, 3, "[9]")]
+    assert read(database, "SELECT * FROM identities ORDER BY tick") == [
+        (1, 0, "[1,2]"),
+        (1, 2, "[]"),
+        (1, 3, "[9]"),
+    ]
     assert check(database).problems == []
 
 
-def test_a_run_that_goes_on_forgets_the_changes_behind_its_checkpoint(engine: Engine, database: str) -> None:
+def test_a_run_that_goes_on_forgets_the_changes_behind_its_checkpoint(
+    engine: Engine, database: str
+) -> None:
     start, first, done, *_ = changing(1)
     assert isinstance(done, events.RoundsDone)
     begun = events.RoundsDone(done.rounds[:2], made.totals(2), IDENTITIES[:1])
@@ -238,7 +284,9 @@ def test_a_merge_copies_both(engine: Engine, database: str, tmp_path: Path) -> N
     record(open_for_writing(other), [*run(1, 0.1, 0.5, 0.8, 0.4, at=(2,)), *changing(2)])
     assert len(merge(other, database).copied) == 2
     assert rows(database) == rows(other)
-    assert read(database, "SELECT * FROM identities ORDER BY tick") == read(other, "SELECT * FROM identities ORDER BY tick")
+    assert read(database, "SELECT * FROM identities ORDER BY tick") == read(
+        other, "SELECT * FROM identities ORDER BY tick"
+    )
     assert check(database).problems == []
 
 

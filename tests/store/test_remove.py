@@ -31,7 +31,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SideFiles:
 
 
 def fill(engine: Engine, files: SideFiles) -> None:
-    """1: a result; 2: one with labels; 3: interrupted, with a checkpoint; 4: failed; 5: a repetition of 1, interrupted."""
+    """1: a result; 2: one with labels; 3: interrupted, with a checkpoint; 4: failed; 5: a
+    repetition of 1, interrupted.
+    """
     record(engine, sound.run(1))
     record(engine, sound.shared(2))
     record(engine, [*sound.beginning(3, 4), made.checkpointed(4)], files=files).interrupted()
@@ -43,7 +45,11 @@ def fill(engine: Engine, files: SideFiles) -> None:
 
 
 def location(engine: Engine) -> str:
-    return str(engine.url.database) if engine.dialect.name == "sqlite" else engine.url.render_as_string(hide_password=False)
+    return (
+        str(engine.url.database)
+        if engine.dialect.name == "sqlite"
+        else engine.url.render_as_string(hide_password=False)
+    )
 
 
 def present(files: SideFiles) -> set[str]:
@@ -56,12 +62,19 @@ def ids(database: str) -> list[int]:
 
 
 @both
-def test_all_of_a_run_goes_and_nothing_else(engine: Engine, database: str, files: SideFiles) -> None:
+def test_all_of_a_run_goes_and_nothing_else(
+    engine: Engine, database: str, files: SideFiles
+) -> None:
     fill(engine, files)
     change(database, "INSERT INTO identities (run_id, tick, byzantine) VALUES (4, 0, '[1]')")
     change(database, "INSERT INTO byzantine_counts (run_id, byzantine, rounds) VALUES (4, 8, 2)")
-    before = {table: read(database, f"SELECT * FROM {table} WHERE run_id IN (1, 5) ORDER BY 1, 2, 3") for table in TABLES}
-    assert all(read(database, f"SELECT * FROM {table} WHERE run_id IN (2, 3, 4)") for table in TABLES)
+    before = {
+        table: read(database, f"SELECT * FROM {table} WHERE run_id IN (1, 5) ORDER BY 1, 2, 3")
+        for table in TABLES
+    }
+    assert all(
+        read(database, f"SELECT * FROM {table} WHERE run_id IN (2, 3, 4)") for table in TABLES
+    )
     everything = present(files)
     removal = choose(database, "id IN (2, 3) OR status = 'failed'")
     assert [run.id for run in removal.runs] == [2, 3, 4]
@@ -69,11 +82,17 @@ def test_all_of_a_run_goes_and_nothing_else(engine: Engine, database: str, files
     assert present(files) == everything
     assert ids(database) == [1, 2, 3, 4, 5]
     gone = {path.name for path in removal.files}
-    assert gone == {name for name in everything if name.startswith((sound.key(3), sound.key(4), f"{key_of(2, database)}"))}
+    assert gone == {
+        name
+        for name in everything
+        if name.startswith((sound.key(3), sound.key(4), f"{key_of(2, database)}"))
+    }
     assert len(gone) == 4
     assert remove(database, removal) == []
     assert ids(database) == [1, 5]
-    assert {table: read(database, f"SELECT * FROM {table} ORDER BY 1, 2, 3") for table in TABLES} == before
+    assert {
+        table: read(database, f"SELECT * FROM {table} ORDER BY 1, 2, 3") for table in TABLES
+    } == before
     assert present(files) == everything - gone
     report = check(database)
     assert report.problems == report.notes == []
@@ -93,7 +112,9 @@ def test_with_a_result_goes_its_repetition(engine: Engine, database: str, files:
     assert not any(name.startswith(sound.key(1)) for name in present(files))
 
 
-def test_a_repetition_goes_alone_and_leaves_the_log(engine: Engine, database: str, files: SideFiles) -> None:
+def test_a_repetition_goes_alone_and_leaves_the_log(
+    engine: Engine, database: str, files: SideFiles
+) -> None:
     fill(engine, files)
     removal = choose(database, "id = 5")
     assert [path.name.startswith(f"{sound.key(1)}+rerun.") for path in removal.files] == [True]
@@ -102,12 +123,16 @@ def test_a_repetition_goes_alone_and_leaves_the_log(engine: Engine, database: st
     assert f"{sound.key(1)}.log" in present(files)
 
 
-def test_a_run_in_progress_keeps_all_from_being_removed(engine: Engine, database: str, files: SideFiles) -> None:
+def test_a_run_in_progress_keeps_all_from_being_removed(
+    engine: Engine, database: str, files: SideFiles
+) -> None:
     fill(engine, files)
     record(engine, sound.beginning(6, 3))._commit({})
     everything = present(files)
     for where in ("1 = 1", "id = 6"):
-        with pytest.raises(RunHeldError, match=r"run 6 is in progress in process \d+ .*; nothing is removed"):
+        with pytest.raises(
+            RunHeldError, match=r"run 6 is in progress in process \d+ .*; nothing is removed"
+        ):
             choose(database, where)
     change(database, "UPDATE runs SET status = 'interrupted' WHERE id = 6")
     removal = choose(database, "1 = 1")
@@ -118,30 +143,41 @@ def test_a_run_in_progress_keeps_all_from_being_removed(engine: Engine, database
     assert present(files) == everything
 
 
-def test_a_repetition_in_progress_keeps_its_result(engine: Engine, database: str, files: SideFiles) -> None:
+def test_a_repetition_in_progress_keeps_its_result(
+    engine: Engine, database: str, files: SideFiles
+) -> None:
     record(engine, sound.run(1))
     record(engine, sound.beginning(1, 3))._commit({})
     with pytest.raises(RunHeldError, match="run 2 is in progress"):
         choose(database, "id = 1")
 
 
-def test_a_run_of_a_dead_process_is_removed(engine: Engine, database: str, files: SideFiles) -> None:
+def test_a_run_of_a_dead_process_is_removed(
+    engine: Engine, database: str, files: SideFiles
+) -> None:
     record(engine, sound.beginning(1, 3))._commit({})
     change(
         database,
-        "UPDATE runs SET heartbeat_at = '2020-01-01 00:00:00.000000', owner = 'elsewhere:1:1:a', heartbeat_clock = NULL",
+        "UPDATE runs SET heartbeat_at = '2020-01-01 00:00:00.000000', owner = "
+        "'elsewhere:1:1:a', heartbeat_clock = NULL",
     )
     remove(database, choose(database, "status = 'running'"))
     assert ids(database) == []
 
 
 @both
-@pytest.mark.parametrize("meanwhile", ["DELETE FROM runs WHERE id = 3", "UPDATE runs SET run_key = 'x' WHERE id = 3"])
-def test_what_has_changed_meanwhile_is_not_removed(meanwhile: str, engine: Engine, database: str, files: SideFiles) -> None:
+@pytest.mark.parametrize(
+    "meanwhile", ["DELETE FROM runs WHERE id = 3", "UPDATE runs SET run_key = 'x' WHERE id = 3"]
+)
+def test_what_has_changed_meanwhile_is_not_removed(
+    meanwhile: str, engine: Engine, database: str, files: SideFiles
+) -> None:
     fill(engine, files)
     removal = choose(database, "id IN (2, 3)")
     change(database, meanwhile)
-    with pytest.raises(BusyError, match=r"run 3 has changed; nothing is removed\. Try: the same command"):
+    with pytest.raises(
+        BusyError, match=r"run 3 has changed; nothing is removed\. Try: the same command"
+    ):
         remove(database, removal)
     assert 2 in ids(database)
 
@@ -163,11 +199,18 @@ def test_many_runs_go_in_one_transaction(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("place", "rest"), [("mid-remove", [1, 2, 3, 4, 5]), ("after-remove", [])])
-def test_a_kill_leaves_all_or_nothing(place: str, rest: list[int], engine: Engine, database: str, files: SideFiles) -> None:
+def test_a_kill_leaves_all_or_nothing(
+    place: str, rest: list[int], engine: Engine, database: str, files: SideFiles
+) -> None:
     fill(engine, files)
-    program = "import sys; from dynabro_cli.store.care.remove import *; remove(sys.argv[1], choose(sys.argv[1], '1 = 1'))"
+    program = (
+        "import sys; from dynabro_cli.store.care.remove import *; remove(sys.argv[1], "
+        "choose(sys.argv[1], '1 = 1'))"
+    )
     environment = os.environ | {"DYNABRO_FAILPOINT": f"{place}=KILL"}
-    killed = subprocess.run([sys.executable, "-c", program, database], env=environment, cwd=ROOT, check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", program, database], env=environment, cwd=ROOT, check=False
+    )
     assert killed.returncode == -9
     assert ids(database) == rest
     assert check(database).problems == []
@@ -191,7 +234,9 @@ def test_damaged_runs_can_be_removed(path: Path, files: SideFiles) -> None:
     assert present(files) == everything
 
 
-def test_files_that_cannot_be_removed_are_returned(path: Path, files: SideFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_removed_are_returned(
+    path: Path, files: SideFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(open_for_writing(str(path)), files)
     removal = choose(str(path), "id = 3")
 
@@ -204,7 +249,9 @@ def test_files_that_cannot_be_removed_are_returned(path: Path, files: SideFiles,
 
 
 @pytest.mark.parametrize("where", ["nope = 1", "id = 1; DELETE FROM runs", "", "id = 1 --"])
-def test_a_wrong_condition_removes_nothing(where: str, engine: Engine, database: str, files: SideFiles) -> None:
+def test_a_wrong_condition_removes_nothing(
+    where: str, engine: Engine, database: str, files: SideFiles
+) -> None:
     fill(engine, files)
     with pytest.raises(SpecError):
         choose(database, where)
@@ -218,12 +265,17 @@ def test_nothing_is_made_where_there_is_no_database(path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])
-def test_a_full_disk_says_what_can_make_room(engine: Engine, path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_full_disk_says_what_can_make_room(
+    engine: Engine, path: Path, request: pytest.FixtureRequest
+) -> None:
     record(engine, made.whole_run(2000))
     engine.dispose()
     removal = choose(str(path), "1 = 1")
     request.getfixturevalue("_small_files")
-    with pytest.raises(StorageError, match=r"nothing is removed.*Try: dynabro db thin FILE --every 10 --db"):
+    with pytest.raises(
+        StorageError, match=r"nothing is removed.*Try: dynabro db thin FILE --every 10 --db"
+    ):
         remove(str(path), removal)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))  # a reader's files are larger
+    # a reader's files are larger
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert len(read(path, "SELECT * FROM rounds")) == 2000

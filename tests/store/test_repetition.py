@@ -20,7 +20,9 @@ KEYS = {letter: letter * 64 for letter in "abcdef"}
 
 
 def fill(engine: Engine) -> None:
-    """a and b: results, b of other code; c: a failure; d: an interrupted run; e: a result, and a repetition that failed."""
+    """a and b: results, b of other code; c: a failure; d: an interrupted run; e: a result, and a
+    repetition that failed.
+    """
     record(engine, whole_run(key=KEYS["a"]))
     record(engine, whole_run(key=KEYS["b"], code_digests=OTHER))
     record(engine, [started(KEYS["c"])]).failed("bang")
@@ -49,7 +51,9 @@ def test_what_is_made_again(engine: Engine, database: str) -> None:
     for repeat, ends in expected.items():
         for retry_failed, ending in ((False, (None,)), (True, (None, "failed"))):
             made = standing[repeat].to_make(KEYS.values(), retry_failed=retry_failed)
-            assert list(made) == [key for key, end in zip(KEYS.values(), ends, strict=True) if end in ending]
+            assert list(made) == [
+                key for key, end in zip(KEYS.values(), ends, strict=True) if end in ending
+            ]
         recorder = Recorder(engine, repeat=repeat)
         errors = {"stored": None, "failed": "bang"}
         told = [None if end is None else (end, errors[end]) for end in ends]
@@ -64,7 +68,9 @@ def test_a_rerun_of_all_goes_on_until_it_is_complete(engine: Engine, database: s
             return repetition(connection, name, "all")
 
     def entry(name: str = "s", rerun_after: int | None = None) -> SweepEntry:
-        return SweepEntry(engine, name=name, runs=1, to_make={}, jobs=1, executor="local", rerun_after=rerun_after)
+        return SweepEntry(
+            engine, name=name, runs=1, to_make={}, jobs=1, executor="local", rerun_after=rerun_after
+        )
 
     assert begun() == UpTo(6)
     with pytest.raises(ZeroDivisionError), entry(rerun_after=3) as first:
@@ -80,7 +86,12 @@ def test_a_rerun_of_all_goes_on_until_it_is_complete(engine: Engine, database: s
     with entry(rerun_after=3) as last:
         last.complete = True
     assert begun() == UpTo(6)
-    assert read(database, "SELECT rerun_after FROM sweeps ORDER BY id") == [(3,), (None,), (3,), (None,)]
+    assert read(database, "SELECT rerun_after FROM sweeps ORDER BY id") == [
+        (3,),
+        (None,),
+        (3,),
+        (None,),
+    ]
     with engine.connect() as connection:
         assert repetition(connection, "s", "none") is never
         assert getattr(repetition(connection, "s", "changed"), "func", None) is changed
@@ -123,7 +134,9 @@ def test_what_another_has_made_again_in_between_stays(engine: Engine) -> None:
     assert recorder.ended(KEYS["a"]) == ("stored", None)
 
 
-def test_a_repetition_that_fails_before_it_starts_is_stored_beside_the_result(engine: Engine, database: str) -> None:
+def test_a_repetition_that_fails_before_it_starts_is_stored_beside_the_result(
+    engine: Engine, database: str
+) -> None:
     record(engine, whole_run(key=KEYS["a"]))
     recorder = Recorder(engine, repeat=UpTo(1))
     assert not recorder.failed_before_going_on(KEYS["a"], "bang")

@@ -40,31 +40,71 @@ def rewritten(name: str, old: str, new: str) -> Callable[[Path], None]:
             connection.execute("PRAGMA writable_schema = ON")
             statement = "UPDATE sqlite_master SET sql = replace(sql, ?, ?) WHERE name = ?"
             assert connection.execute(statement, (old, new, name)).rowcount == 1
-            assert new in connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0]
+            assert (
+                new
+                in connection.execute(
+                    "SELECT sql FROM sqlite_master WHERE name = ?", (name,)
+                ).fetchone()[0]
+            )
 
     return spoil
 
 
 ACTING = [
     (sql(TRIGGER), "trigger 't' on 'runs'"),
-    (sql("CREATE TRIGGER t INSTEAD OF INSERT ON final_accuracy BEGIN SELECT 1; END"), "trigger 't' on 'final_accuracy'"),
-    (sql("CREATE TABLE mine (x)", "CREATE TRIGGER t AFTER DELETE ON mine BEGIN DELETE FROM rounds; END"), "trigger 't'"),
-    (sql('CREATE TRIGGER "\x1b[31m" AFTER INSERT ON runs BEGIN SELECT 1; END'), r"trigger '\x1b[31m'"),
+    (
+        sql("CREATE TRIGGER t INSTEAD OF INSERT ON final_accuracy BEGIN SELECT 1; END"),
+        "trigger 't' on 'final_accuracy'",
+    ),
+    (
+        sql(
+            "CREATE TABLE mine (x)",
+            "CREATE TRIGGER t AFTER DELETE ON mine BEGIN DELETE FROM rounds; END",
+        ),
+        "trigger 't'",
+    ),
+    (
+        sql('CREATE TRIGGER "\x1b[31m" AFTER INSERT ON runs BEGIN SELECT 1; END'),
+        r"trigger '\x1b[31m'",
+    ),
     (sql("CREATE UNIQUE INDEX i ON runs (task)"), "index 'i' on 'runs'"),
     (sql("CREATE INDEX i ON rounds (round) WHERE abs(round) > 3"), "index 'i' on 'rounds'"),
     (sql("CREATE INDEX i ON runs (lower(spec))"), "index 'i' on 'runs'"),
-    (sql("DROP INDEX runs_cell", "CREATE UNIQUE INDEX RUNS_CELL ON runs (host)"), "index 'RUNS_CELL'"),
+    (
+        sql("DROP INDEX runs_cell", "CREATE UNIQUE INDEX RUNS_CELL ON runs (host)"),
+        "index 'RUNS_CELL'",
+    ),
 ]
 """Objects that act when dynabro writes, but not when it reads."""
 
 IN_PLACE = [
-    (sql("ALTER TABLE runs RENAME TO old", "CREATE VIEW runs AS SELECT * FROM old"), "table 'runs'"),
-    (sql("ALTER TABLE runs RENAME TO old", "CREATE VIEW RUNS AS SELECT * FROM old"), "table 'RUNS'"),
-    (sql("ALTER TABLE evaluations RENAME TO old", "CREATE VIEW evaluations AS SELECT * FROM old"), "table 'evaluations'"),
-    (sql("DROP TABLE recovery", "CREATE VIRTUAL TABLE recovery USING fts5(run_id)"), "table 'recovery'"),
+    (
+        sql("ALTER TABLE runs RENAME TO old", "CREATE VIEW runs AS SELECT * FROM old"),
+        "table 'runs'",
+    ),
+    (
+        sql("ALTER TABLE runs RENAME TO old", "CREATE VIEW RUNS AS SELECT * FROM old"),
+        "table 'RUNS'",
+    ),
+    (
+        sql(
+            "ALTER TABLE evaluations RENAME TO old", "CREATE VIEW evaluations AS SELECT * FROM old"
+        ),
+        "table 'evaluations'",
+    ),
+    (
+        sql("DROP TABLE recovery", "CREATE VIRTUAL TABLE recovery USING fts5(run_id)"),
+        "table 'recovery'",
+    ),
     (sql("DROP TABLE recovery"), "table 'recovery' is missing"),
-    (sql("DROP VIEW final_accuracy", "CREATE TABLE final_accuracy (task, mean)"), "view 'final_accuracy' is a table"),
-    (sql("DROP VIEW final_accuracy", "CREATE VIEW final_accuracy AS SELECT 1 AS mean"), "view 'final_accuracy'"),
+    (
+        sql("DROP VIEW final_accuracy", "CREATE TABLE final_accuracy (task, mean)"),
+        "view 'final_accuracy' is a table",
+    ),
+    (
+        sql("DROP VIEW final_accuracy", "CREATE VIEW final_accuracy AS SELECT 1 AS mean"),
+        "view 'final_accuracy'",
+    ),
     (sql("ALTER TABLE rounds ADD COLUMN y INTEGER AS (round + 1)"), "table 'rounds'"),
     (sql("ALTER TABLE runs ADD COLUMN y TEXT DEFAULT 'a'"), "table 'runs'"),
     (sql("ALTER TABLE runs ADD COLUMN y TEXT CHECK (y > 5)"), "table 'runs'"),
@@ -73,9 +113,15 @@ IN_PLACE = [
     (rewritten("runs", "UNIQUE (run_key)", "UNIQUE (run_key) ON CONFLICT REPLACE"), "table 'runs'"),
     (rewritten("runs", "host TEXT NOT NULL", "host TEXT COLLATE NOCASE NOT NULL"), "table 'runs'"),
     (rewritten("runs", "host TEXT NOT NULL", "host TEXT NOT NULL AS ('x')"), "table 'runs'"),
-    (rewritten("runs", "CHECK (status IN ('running',", "CHECK (status IN ('Running',"), "table 'runs'"),
+    (
+        rewritten("runs", "CHECK (status IN ('running',", "CHECK (status IN ('Running',"),
+        "table 'runs'",
+    ),
     (rewritten("rounds", "ON DELETE CASCADE", "ON DELETE RESTRICT"), "table 'rounds'"),
-    (rewritten("sweeps", "PRIMARY KEY (id)", "PRIMARY KEY (id), CHECK (jobs < 9)"), "table 'sweeps'"),
+    (
+        rewritten("sweeps", "PRIMARY KEY (id)", "PRIMARY KEY (id), CHECK (jobs < 9)"),
+        "table 'sweeps'",
+    ),
 ]
 """Objects that a reader must not meet, either."""
 
@@ -98,10 +144,15 @@ def test_no_writer_touches_a_database_with_a_stranger(
     engine.dispose()
     spoil(path)
     before = read(path, "SELECT type, name, sql FROM sqlite_master ORDER BY name")
-    for writer in (open_for_writing, functools.partial(merge, other), functools.partial(merge, other, dry_run=True)):
+    for writer in (
+        open_for_writing,
+        functools.partial(merge, other),
+        functools.partial(merge, other, dry_run=True),
+    ):
         with pytest.raises(DatabaseError) as caught:
             writer(str(path))
-        told = (what, "more; dynabro db check", "has no ", "has an additional column")  # the last two: it cannot even be read
+        # the last two: it cannot even be read
+        told = (what, "more; dynabro db check", "has no ", "has an additional column")
         assert any(words in str(caught.value) for words in told)
         assert "Try: " in str(caught.value)
         assert len(str(caught.value).splitlines()) == 1
@@ -183,20 +234,29 @@ SERVER_ACTING = [
         """
         CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM rounds; RETURN NEW; END';
         CREATE TRIGGER t AFTER INSERT ON runs FOR EACH ROW EXECUTE FUNCTION f()
-        """,
+        """,  # noqa: E501
         "trigger 't' on runs",
     ),
-    ("CREATE RULE r AS ON INSERT TO rounds DO ALSO DELETE FROM evaluations", "trigger 'r' on rounds is a rule"),
+    (
+        "CREATE RULE r AS ON INSERT TO rounds DO ALSO DELETE FROM evaluations",
+        "trigger 'r' on rounds is a rule",
+    ),
     ("ALTER TABLE runs ADD CONSTRAINT c CHECK (task <> 'x')", "trigger 'c' is a check on runs"),
     ("CREATE UNIQUE INDEX i ON runs (seed)", "index 'i' on runs"),
     ("CREATE INDEX i ON runs (lower(task))", "index 'i' on runs"),
 ]
 SERVER_IN_PLACE = [
-    ("ALTER TABLE recovery RENAME TO old; CREATE VIEW recovery AS SELECT * FROM old", "table 'recovery'"),
+    (
+        "ALTER TABLE recovery RENAME TO old; CREATE VIEW recovery AS SELECT * FROM old",
+        "table 'recovery'",
+    ),
     ("DROP VIEW final_accuracy; CREATE TABLE final_accuracy (task text)", "table 'final_accuracy'"),
     ("CREATE TABLE more () INHERITS (runs)", "table 'runs' has another table"),
     ("ALTER TABLE runs ENABLE ROW LEVEL SECURITY", "table 'runs' hides rows"),
-    ("ALTER TABLE rounds ADD COLUMN y integer GENERATED ALWAYS AS (round + 1) STORED", "table 'rounds' computes"),
+    (
+        "ALTER TABLE rounds ADD COLUMN y integer GENERATED ALWAYS AS (round + 1) STORED",
+        "table 'rounds' computes",
+    ),
     ("DROP TABLE recovery", "table 'recovery' is missing"),
 ]
 

@@ -20,14 +20,19 @@ def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert SideFiles.of("some.db").folder == tmp_path / "some.db.d"
     (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
-    assert SideFiles.of("link.db").folder == tmp_path / "real.db.d"  # as two names of a database are one
+    # as two names of a database are one
+    assert SideFiles.of("link.db").folder == tmp_path / "real.db.d"
     assert SideFiles.of(f"sqlite:///{tmp_path}/x.db").folder == tmp_path / "x.db.d"
-    assert SideFiles.of("postgresql+psycopg://someone:secret@host/results").folder == Path("results.d")
+    assert SideFiles.of("postgresql+psycopg://someone:secret@host/results").folder == Path(
+        "results.d"
+    )
     monkeypatch.setenv("DYNABRO_STATE", "elsewhere")
     assert SideFiles.of("some.db").folder == Path("elsewhere")
 
 
-def test_two_databases_in_one_folder_do_not_share_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_databases_in_one_folder_do_not_share_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first to write has the folder itself, as in 1.0.0; when it is gone, the next has it."""
     state = tmp_path / "state"
     monkeypatch.setenv("DYNABRO_STATE", str(state))
@@ -75,11 +80,15 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert files.checkpoints() == []
     checkpoints, logs = told
     for kind, line in (("checkpoints", checkpoints), ("logs", logs)):
-        assert line.startswith(f"{files.folder / kind} cannot be written (it is not a folder); runs continue without ")
+        assert line.startswith(
+            f"{files.folder / kind} cannot be written (it is not a folder); runs continue without "
+        )
         assert line.endswith("; make it writable, or name another folder with DYNABRO_STATE")
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE, errno.ESTALE])
+@pytest.mark.parametrize(
+    "number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE, errno.ESTALE]
+)
 def test_what_is_not_a_full_disk_costs_the_checkpoint_alone(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,18 +109,26 @@ def test_what_is_not_a_full_disk_costs_the_checkpoint_alone(
     assert files.save(KEY, 13, new_owner(), b"more") is not None  # it may be writable again
 
 
-def test_what_will_be_missing_is_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_will_be_missing_is_told_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[str] = []
     files = SideFiles(tmp_path / "state", told.append)
     files.probe()
     assert told == []
-    assert [path.name for path in sorted((tmp_path / "state").rglob("*"))] == ["checkpoints", "logs"]
+    assert [path.name for path in sorted((tmp_path / "state").rglob("*"))] == [
+        "checkpoints",
+        "logs",
+    ]
     (tmp_path / "state" / "logs").rmdir()
     (tmp_path / "state" / "logs").touch()
     files.probe()
     files.go_without("logs", OSError(errno.EACCES, "Permission denied"))
     (line,) = told
-    assert line.startswith(f"{tmp_path}/state/logs cannot be written (it is not a folder); runs continue without logs; ")
+    assert line.startswith(
+        f"{tmp_path}/state/logs cannot be written (it is not a folder); runs continue without "
+        "logs; "
+    )
 
     def fail(number: int) -> object:
         raise OSError(number, os.strerror(number))
@@ -119,7 +136,10 @@ def test_what_will_be_missing_is_told_at_the_start(tmp_path: Path, monkeypatch: 
     other = SideFiles(tmp_path / "other", told.append)
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: fail(errno.EROFS))  # noqa: A006
     other.probe()
-    assert told[1].startswith(f"{other.folder}/checkpoints and {other.folder}/logs cannot be written (Read-only file system); ")
+    assert told[1].startswith(
+        f"{other.folder}/checkpoints and {other.folder}/logs cannot be written (Read-only file "
+        "system); "
+    )
     full = SideFiles(tmp_path / "full", told.append)
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: fail(errno.ENOSPC))  # noqa: A006
     full.probe()
@@ -128,7 +148,9 @@ def test_what_will_be_missing_is_told_at_the_start(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_a_disk_that_is_full_leaves_no_half_file(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_leaves_no_half_file(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = SideFiles(tmp_path / "state")
     first = files.save(KEY, 7, new_owner(), b"data")
 
@@ -136,12 +158,16 @@ def test_a_disk_that_is_full_leaves_no_half_file(tmp_path: Path, number: int, mo
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match=f"{os.strerror(number)}; make room; what was stored before is intact"):
+    with pytest.raises(
+        StorageError, match=f"{os.strerror(number)}; make room; what was stored before is intact"
+    ):
         files.save(KEY, 9, new_owner(), b"more")
     assert [path.name for path in files.checkpoints()] == [first]
 
 
-def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     happened: list[str] = []
     sync, replace = os.fsync, Path.replace
 

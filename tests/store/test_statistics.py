@@ -31,12 +31,16 @@ def test_the_bootstrap_is_the_same_every_time_and_within_the_values() -> None:
 
 
 def test_of_two_values_the_bootstrap_is_their_range() -> None:
-    """The mean of two draws is an end with probability 1/4, more than the 2.5% beyond the interval."""
+    """The mean of two draws is an end with probability 1/4, more than the 2.5% beyond the
+    interval.
+    """
     assert bootstrap([0.1, 0.5]) == (0.1, 0.5)
 
 
 def test_paired_differences() -> None:
-    """t = 0.2/(0.1/sqrt 3) = 3.4641 with two degrees of freedom: p = 0.07418. All three signs are equal: p = 2/2^3."""
+    """t = 0.2/(0.1/sqrt 3) = 3.4641 with two degrees of freedom: p = 0.07418. All three signs are
+    equal: p = 2/2^3.
+    """
     found = paired([0.1, 0.2, 0.3])
     assert (found.n, found.mean) == (3, pytest.approx(0.2))
     assert found.p_t == pytest.approx(0.0741799, abs=1e-6)
@@ -45,7 +49,9 @@ def test_paired_differences() -> None:
 
 
 def test_differences_without_spread() -> None:
-    """No difference is p = 1; equal differences leave the t-test nothing to judge by; one pair has no test."""
+    """No difference is p = 1; equal differences leave the t-test nothing to judge by; one pair has
+    no test.
+    """
     assert paired([0.0, 0.0])[4:] == (1.0, 1.0)
     rounded = paired(
         [0.7 - 0.4, 0.8 - 0.5, 0.9 - 0.6]
@@ -56,7 +62,9 @@ def test_differences_without_spread() -> None:
     assert equal.p_wilcoxon == pytest.approx(0.25)
     one = paired([0.25])
     assert one.mean == 0.25
-    assert all(math.isnan(number) for number in (*one.student, *one.bootstrap, one.p_t, one.p_wilcoxon))
+    assert all(
+        math.isnan(number) for number in (*one.student, *one.bootstrap, one.p_t, one.p_wilcoxon)
+    )
 
 
 def test_holm() -> None:
@@ -80,7 +88,12 @@ def test_two_rows_share_a_letter_if_no_test_separates_them(seed: int) -> None:
     draws = np.random.default_rng(seed)
     means = draws.permutation([0.0, 0.0, 0.2, 0.5, 0.7, 0.7, 0.9])
     rows = [dict(enumerate(mean + 0.2 * draws.standard_normal(6))) for mean in means]
-    rows += [{}, dict.fromkeys(range(6), 0.3), dict.fromkeys(range(6), 0.3), dict.fromkeys(range(6), 0.4)]
+    rows += [
+        {},
+        dict.fromkeys(range(6), 0.3),
+        dict.fromkeys(range(6), 0.3),
+        dict.fromkeys(range(6), 0.4),
+    ]
     known = [n for n, row in enumerate(rows) if row]
     pairs = [(a, b) for a, b in itertools.combinations(known, 2)]
     ps = [paired_t([rows[a][key] - rows[b][key] for key in range(6)]) for a, b in pairs]
@@ -90,11 +103,17 @@ def test_two_rows_share_a_letter_if_no_test_separates_them(seed: int) -> None:
     assert (8, 9) not in apart  # no difference
     assert (8, 10) in apart  # the same difference for each seed
     for pair in pairs:
-        assert bool(set(found.letters[pair[0]]) & set(found.letters[pair[1]])) == (pair not in apart)
+        assert bool(set(found.letters[pair[0]]) & set(found.letters[pair[1]])) == (
+            pair not in apart
+        )
     best = max(known, key=lambda n: sum(rows[n].values()))
     assert "a" in found.letters[best]
-    assert [n for n in known if found.tied[n]] == [n for n in known if n == best or (min(n, best), max(n, best)) not in apart]
-    sets = [{n for n in known if letter in found.letters[n]} for letter in set("".join(found.letters))]
+    assert [n for n in known if found.tied[n]] == [
+        n for n in known if n == best or (min(n, best), max(n, best)) not in apart
+    ]
+    sets = [
+        {n for n in known if letter in found.letters[n]} for letter in set("".join(found.letters))
+    ]
     assert not any(one < other for one in sets for other in sets)
 
 

@@ -20,7 +20,19 @@ from dynabro_cli.store.read.status import gist, read_status
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import Standing
 from dynabro_cli.store.sweep_entry import SweepEntry
-from tests.store.made import KEY, RECORD, a_round, both, change, evaluated, read, record, rounds, started, whole_run
+from tests.store.made import (
+    KEY,
+    RECORD,
+    a_round,
+    both,
+    change,
+    evaluated,
+    read,
+    record,
+    rounds,
+    started,
+    whole_run,
+)
 from tests.store.test_sweep_entry import gone
 
 OTHERS = [letter * 64 for letter in "bcdef"]
@@ -30,8 +42,12 @@ MADE = (KEY, *OTHERS[:3], "1" * 64)
 """The runs that a sweep of six makes, as one was stored before."""
 
 
-def entry(engine: Engine, name: str = "small", runs: int = 6, made: Sequence[str] = MADE) -> SweepEntry:
-    return SweepEntry(engine, name=name, runs=runs, to_make=dict.fromkeys(made), jobs=2, executor="local")
+def entry(
+    engine: Engine, name: str = "small", runs: int = 6, made: Sequence[str] = MADE
+) -> SweepEntry:
+    return SweepEntry(
+        engine, name=name, runs=runs, to_make=dict.fromkeys(made), jobs=2, executor="local"
+    )
 
 
 @contextlib.contextmanager
@@ -48,7 +64,13 @@ def half_way(engine: Engine, key: str = KEY, sweep: str | None = "small", **colu
 
 def test_an_empty_database(engine: Engine, database: str) -> None:
     now = read_status(database)
-    assert (now.sweeps, now.dead_sweeps, now.other_runs, now.counts, now.failures) == ((), (), (), {}, ())
+    assert (now.sweeps, now.dead_sweeps, now.other_runs, now.counts, now.failures) == (
+        (),
+        (),
+        (),
+        {},
+        (),
+    )
     assert now.last_sweep is None
 
 
@@ -61,23 +83,47 @@ def test_a_sweep_in_progress(engine: Engine, database: str) -> None:
         record(engine, [started(OTHERS[1])], sweep="small").failed("bang")
         record(engine, [started(OTHERS[2])], sweep="small").interrupted()
         (sweep,) = read_status(database).sweeps
-        assert (sweep.name, sweep.status, sweep.jobs, sweep.executor, sweep.dead) == ("small", "running", 2, "local", False)
-        assert (sweep.runs, sweep.stored_before, sweep.finished, sweep.failed, sweep.to_go) == (6, 1, 1, 1, 2)
+        assert (sweep.name, sweep.status, sweep.jobs, sweep.executor, sweep.dead) == (
+            "small",
+            "running",
+            2,
+            "local",
+            False,
+        )
+        assert (sweep.runs, sweep.stored_before, sweep.finished, sweep.failed, sweep.to_go) == (
+            6,
+            1,
+            1,
+            1,
+            2,
+        )
         (run,) = sweep.in_progress
         assert (run.run_key, run.budget, run.budget_spent, run.rounds) == (KEY, 50, 20, 20)
-        assert (run.id, run.accuracy, run.gap, run.byzantine_now, run.dead) == (recorder.run_id, 0.25, None, 8, False)
+        assert (run.id, run.accuracy, run.gap, run.byzantine_now, run.dead) == (
+            recorder.run_id,
+            0.25,
+            None,
+            8,
+            False,
+        )
         assert run.run == "digits, momentum:beta=0.99, cwtm, sf, periodic:K=20, seed 3"
         assert read_status(database).other_runs == ()
     now = read_status(database)
     assert now.sweeps == ()
     assert now.counts == {"finished": 3, "failed": 1, "interrupted": 2}
     assert now.last_sweep is not None
-    assert (now.last_sweep.name, now.last_sweep.status, now.last_sweep.finished) == ("small", "finished", 1)
+    assert (now.last_sweep.name, now.last_sweep.status, now.last_sweep.finished) == (
+        "small",
+        "finished",
+        1,
+    )
 
 
 @both
 def test_the_time_to_go(engine: Engine, database: str) -> None:
-    """So far: 50 of a finished run, 20 of one in progress, 10 of one that had 10 before; 30, 30 and twice 50 are left."""
+    """So far: 50 of a finished run, 20 of one in progress, 10 of one that had 10 before; 30, 30 and
+    twice 50 are left.
+    """
     with entry(engine, runs=5), half_way(engine), half_way(engine, OTHERS[1]) as resumed:
         record(engine, whole_run(50, key=OTHERS[0]), sweep="small")
         assert read_status(database).sweeps[0].to_go == 2
@@ -85,7 +131,12 @@ def test_the_time_to_go(engine: Engine, database: str) -> None:
         change(database, "UPDATE runs SET wall_seconds = 50")
         (sweep,) = read_status(database).sweeps
         assert sweep.elapsed > 100
-        change(database, "UPDATE runs SET wall_seconds = ? WHERE id = ?", 2 * sweep.elapsed, resumed.run_id)
+        change(
+            database,
+            "UPDATE runs SET wall_seconds = ? WHERE id = ?",
+            2 * sweep.elapsed,
+            resumed.run_id,
+        )
         (sweep,) = read_status(database).sweeps
         assert sweep.seconds_to_go == pytest.approx(160 * sweep.elapsed / 80, rel=1e-3)
 
@@ -140,7 +191,9 @@ def test_what_looks_dead(engine: Engine, database: str) -> None:
 def test_a_sweep_counts_the_runs_on_its_list_whatever_the_clock_says(
     engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of one during which the clock was set back, or of which another command made a run under another name."""
+    """As of one during which the clock was set back, or of which another command made a run under
+    another name.
+    """
     with entry(engine):
         monkeypatch.setattr(ownership, "database_time", lambda connection: dt.datetime(2020, 1, 1))
         for key in MADE[:3]:
@@ -155,7 +208,9 @@ def test_a_sweep_counts_the_runs_on_its_list_whatever_the_clock_says(
     assert (last.finished, last.failed, last.to_go) == (4, 1, 0)
 
 
-def test_what_a_sweep_makes_again_counts_when_it_is_made_again(engine: Engine, database: str) -> None:
+def test_what_a_sweep_makes_again_counts_when_it_is_made_again(
+    engine: Engine, database: str
+) -> None:
     for key in MADE[:2]:
         record(engine, [started(key)]).failed("bang")
     record(engine, whole_run(key=MADE[2]))
@@ -164,13 +219,19 @@ def test_what_a_sweep_makes_again_counts_when_it_is_made_again(engine: Engine, d
     ((ended,),) = read(database, f"SELECT finished_at FROM runs WHERE run_key = '{MADE[2]}'")
     before[MADE[2]] = dt.datetime.fromisoformat(str(ended))  # as of a sweep that repeats results
     with SweepEntry(engine, name="small", runs=6, to_make=before, jobs=2, executor="local"):
-        assert [(sweep.finished, sweep.failed, sweep.to_go) for sweep in read_status(database).sweeps] == [(0, 0, 5)]
+        assert [
+            (sweep.finished, sweep.failed, sweep.to_go) for sweep in read_status(database).sweeps
+        ] == [(0, 0, 5)]
         record(engine, [started(MADE[0])]).failed("again")
         record(engine, [started(MADE[2]), rounds(0, 1)]).failed("the repetition")
-        assert [(sweep.finished, sweep.failed, sweep.to_go) for sweep in read_status(database).sweeps] == [(0, 2, 3)]
+        assert [
+            (sweep.finished, sweep.failed, sweep.to_go) for sweep in read_status(database).sweeps
+        ] == [(0, 2, 3)]
         for key in MADE[:3]:
             record(engine, whole_run(key=key))
-        assert [(sweep.finished, sweep.failed, sweep.to_go) for sweep in read_status(database).sweeps] == [(3, 0, 2)]
+        assert [
+            (sweep.finished, sweep.failed, sweep.to_go) for sweep in read_status(database).sweeps
+        ] == [(3, 0, 2)]
 
 
 def test_the_last_sweep_is_the_last_whatever_the_clock_says(
@@ -188,7 +249,9 @@ def test_the_last_sweep_is_the_last_whatever_the_clock_says(
 
 def test_failures_newest_first_in_a_line(engine: Engine, database: str) -> None:
     for number in range(7):
-        record(engine, [started(f"{number}" * 64, seed=number)]).failed(f"number {number}\nand more")
+        record(engine, [started(f"{number}" * 64, seed=number)]).failed(
+            f"number {number}\nand more"
+        )
     failures = read_status(database).failures
     assert [run.error for run in failures] == [f"number {number}" for number in (6, 5, 4, 3, 2)]
     assert failures[0].run.endswith("seed 6")
@@ -199,7 +262,13 @@ def test_failures_newest_first_in_a_line(engine: Engine, database: str) -> None:
     [
         ("no such data", "no such data"),
         ("workers=0 is not legal\nbudget=0 is not legal", "workers=0 is not legal"),
-        ('Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\nValueError: bang\n', "ValueError: bang"),
+        (
+            (
+                'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    '
+                "g()\nValueError: bang\n"
+            ),
+            "ValueError: bang",
+        ),
         ('n f\n  File "a.py", line 1, in f\nValueError: cut', "ValueError: cut"),
         ("", ""),
     ],
@@ -209,7 +278,11 @@ def test_the_gist_of_an_error(error: str, line: str) -> None:
 
 
 def test_runs_whose_words_are_the_same_are_told_apart(engine: Engine, database: str) -> None:
-    with half_way(engine), half_way(engine, OTHERS[0], learning_rate=0.1), half_way(engine, OTHERS[1], seed=4):
+    with (
+        half_way(engine),
+        half_way(engine, OTHERS[0], learning_rate=0.1),
+        half_way(engine, OTHERS[1], seed=4),
+    ):
         told = [run.run.partition("seed ")[2] for run in read_status(database).other_runs]
     assert told == ["3, learning_rate=0.01", "3, learning_rate=0.1", "4, learning_rate=0.01"]
 
@@ -221,7 +294,8 @@ def test_reading_leaves_a_writer_alone(path: Path) -> None:
             connection.exec_driver_sql("UPDATE runs SET rounds = 99")
             assert read_status(str(path), patience=0.01).sweeps[0].in_progress[0].rounds == 20
         assert read_status(str(path)).sweeps[0].in_progress[0].rounds == 99
-        with contextlib.closing(sqlite3.connect(path, timeout=0)) as checkpointer:  # no reader holds it up afterwards
+        # no reader holds it up afterwards
+        with contextlib.closing(sqlite3.connect(path, timeout=0)) as checkpointer:
             assert checkpointer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
 
 

@@ -20,6 +20,10 @@ def test_quantiles_in_sql_are_scipys() -> None:
     freedoms = [*range(1, 200), 1000, 100_000]
     values = ", ".join(f"({freedom})" for freedom in freedoms)
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        found = connection.execute(f"SELECT {student_sql('column1')} FROM (VALUES {values})").fetchall()
+        found = connection.execute(
+            f"SELECT {student_sql('column1')} FROM (VALUES {values})"
+        ).fetchall()
         assert [row[0] for row in found] == pytest.approx(t.ppf(0.975, freedoms), rel=1e-6)
-        assert connection.execute(f"SELECT {student_sql('column1')} FROM (VALUES (0), (-1))").fetchall() == [(None,), (None,)]
+        assert connection.execute(
+            f"SELECT {student_sql('column1')} FROM (VALUES (0), (-1))"
+        ).fetchall() == [(None,), (None,)]

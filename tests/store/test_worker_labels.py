@@ -1,4 +1,6 @@
-"""``worker_labels``: stored with the beginning of a run, gone with it, and with it in every copy."""
+"""``worker_labels``: stored with the beginning of a run, gone with it, and with it in every
+copy.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def rows() -> list[tuple[int, ...]]:
     return [(worker, worker + more, 2 - more) for worker in range(17) for more in (0, 1)]
 
 
-def test_they_are_there_from_the_beginning_and_once(engine: Engine, database: str, rows: list[tuple[int, ...]]) -> None:
+def test_they_are_there_from_the_beginning_and_once(
+    engine: Engine, database: str, rows: list[tuple[int, ...]]
+) -> None:
     start, *_ = sound.shared(1)
     record(engine, [start])
     assert read(database, ALL) == rows
@@ -38,7 +42,9 @@ def test_they_are_there_from_the_beginning_and_once(engine: Engine, database: st
 
 
 @both
-def test_a_run_that_goes_on_has_them_already(engine: Engine, database: str, rows: list[tuple[int, ...]]) -> None:
+def test_a_run_that_goes_on_has_them_already(
+    engine: Engine, database: str, rows: list[tuple[int, ...]]
+) -> None:
     start, first, *_ = sound.shared(1)
     recorder = record(engine, [start, first, made.rounds(0, 2), made.checkpointed(3)])
     recorder.interrupted()
@@ -67,9 +73,9 @@ def test_copies_have_them(engine: Engine, path: Path, rows: list[tuple[int, ...]
     merge(str(path), str(other))
     for copy in (small, other):
         assert read(copy, ALL) == rows
-        assert read(copy, "SELECT data, validation FROM runs ORDER BY data") == [("iid", 0.0)] * (1 if copy is small else 2) + [
-            ("sorted", 0.0)
-        ]
+        assert read(copy, "SELECT data, validation FROM runs ORDER BY data") == [("iid", 0.0)] * (
+            1 if copy is small else 2
+        ) + [("sorted", 0.0)]
         assert check(str(copy)).problems == []
 
 
@@ -77,4 +83,6 @@ def test_validation_numbers_are_stored(engine: Engine, database: str) -> None:
     start, *_ = sound.beginning(1)
     score = events.Evaluated(0, 0, 0, 0.5, 0.25, None, None, None, 0.75, float("nan"))
     record(engine, [start, score]).interrupted()
-    assert read(database, "SELECT test_accuracy, validation_accuracy, validation_loss FROM evaluations") == [(0.5, 0.75, None)]
+    assert read(
+        database, "SELECT test_accuracy, validation_accuracy, validation_loss FROM evaluations"
+    ) == [(0.5, 0.75, None)]

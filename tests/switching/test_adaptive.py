@@ -31,7 +31,9 @@ def draws(text: str, ratios: list[float | None]) -> list[int]:
 
 
 def test_it_moves_when_it_was_rejected_in_a_row() -> None:
-    """Two in a row under 0.5; 0.5 is not under it; a round without a message neither counts nor breaks the row."""
+    """Two in a row under 0.5; 0.5 is not under it; a round without a message neither counts nor
+    breaks the row.
+    """
     ratios = [0.4, 0.5, 0.4, 0.3, 0.1, None, 0.2, 1.0, 0.0, 0.0]
     assert draws("adaptive:patience=2", ratios) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]
 
@@ -52,7 +54,10 @@ def test_learning_leaves_the_state_that_it_is_given() -> None:
 
 
 def test_the_sets_are_those_of_periodic() -> None:
-    rule, periodic = follow("adaptive:patience=1"), make_switching("periodic:K=1", workers=9, byzantine=4)
+    rule, periodic = (
+        follow("adaptive:patience=1"),
+        make_switching("periodic:K=1", workers=9, byzantine=4),
+    )
     state = dict(rule.initial)
     for number in range(5):
         assert rule.mask(state).tolist() == periodic.mask(number).tolist()
@@ -60,7 +65,9 @@ def test_the_sets_are_those_of_periodic() -> None:
 
 
 def test_a_run_moves_as_the_acceptance_of_its_rounds_says() -> None:
-    """Sign flipping against CWTM on the quadratic: the schedule follows from the recorded rounds, and is stored."""
+    """Sign flipping against CWTM on the quadratic: the schedule follows from the recorded rounds,
+    and is stored.
+    """
     below, patience = 0.7, 3
     spec = RunSpec(
         task="quadratic",
@@ -85,7 +92,9 @@ def test_a_run_moves_as_the_acceptance_of_its_rounds_says() -> None:
     assert number > 3  # else nothing is seen
     told = [change for event in stream for change in event.identities]
     changed = [tick for tick in range(200) if not tick or schedule[tick] != schedule[tick - 1]]
-    assert [(change.tick, change.byzantine) for change in told] == [(tick, schedule[tick]) for tick in changed]
+    assert [(change.tick, change.byzantine) for change in told] == [
+        (tick, schedule[tick]) for tick in changed
+    ]
     assert [item.round for item in rounds if item.switched] == [change.tick for change in told[1:]]
 
 
@@ -93,11 +102,22 @@ def test_it_counts_rounds() -> None:
     with pytest.raises(SpecError) as caught:
         resolve(RunSpec(switching="adaptive", clock="computation"))
     assert caught.value.problems == [
-        "switching 'adaptive' learns once a round, and clock=computation. Try: --clock round, or leave it out"
+        (
+            "switching 'adaptive' learns once a round, and clock=computation. Try: --clock round, "
+            "or leave it out"
+        )
     ]
 
 
 def test_its_schedule_is_not_drawn_again() -> None:
-    run = {"method": "sgd", "switching": "adaptive", "clock": "round", "workers": 9, "byzantine": 3, "budget": 5, "seed": 0}
+    run = {
+        "method": "sgd",
+        "switching": "adaptive",
+        "clock": "round",
+        "workers": 9,
+        "byzantine": 3,
+        "budget": 5,
+        "seed": 0,
+    }
     with pytest.raises(SpecError, match="cannot be drawn again; it is stored with the run"):
         identities(run, 5)

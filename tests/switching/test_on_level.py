@@ -11,12 +11,21 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.schedule import identities
 
-BRIEF = {"task": "quadratic", "method": "dynabro:jmax=3", "workers": 9, "byzantine": 4, "budget": 300, "attack": "sf"}
+BRIEF = {
+    "task": "quadratic",
+    "method": "dynabro:jmax=3",
+    "workers": 9,
+    "byzantine": 4,
+    "budget": 300,
+    "attack": "sf",
+}
 
 
 def rounds(**fields: object) -> list[events.Round]:
     found = simulate(RunSpec(**BRIEF | fields), threads=1)  # type: ignore[arg-type]
-    return [item for event in found if isinstance(event, events.RoundsDone) for item in event.rounds]
+    return [
+        item for event in found if isinstance(event, events.RoundsDone) for item in event.rounds
+    ]
 
 
 def test_who_attacks_at_which_level() -> None:
@@ -34,7 +43,9 @@ def test_the_set_stays_or_is_drawn_every_k_ticks() -> None:
     assert drawn.in_round is not None
     assert len({tuple(still.in_round(tick, 1).tolist()) for tick in range(30)}) == 1
     periodic = make_switching("periodic:K=3", workers=9, byzantine=4)
-    assert [drawn.in_round(t, 1).tolist() for t in range(30)] == [periodic.mask(t).tolist() for t in range(30)]
+    assert [drawn.in_round(t, 1).tolist() for t in range(30)] == [
+        periodic.mask(t).tolist() for t in range(30)
+    ]
 
 
 def test_a_run_is_honest_in_all_other_rounds() -> None:
@@ -45,7 +56,9 @@ def test_a_run_is_honest_in_all_other_rounds() -> None:
     assert any((item.level or 0) > 3 for item in done)
 
 
-def test_within_a_round_of_many_computations_identities_change_where_the_clock_counts_those() -> None:
+def test_within_a_round_of_many_computations_identities_change_where_the_clock_counts_those() -> (
+    None
+):
     done = rounds(switching="on-level:level=2,K=1", clock="computation")
     assert [item.dynamic for item in done] == [item.cost >= 4 for item in done]
 
@@ -54,25 +67,42 @@ def test_within_a_round_of_many_computations_identities_change_where_the_clock_c
 @pytest.mark.parametrize("method", ["dynabro:jmax=3", "dynabro:jmax=3,filter=option1"])
 def test_the_schedule_can_be_drawn_again(clock: str, method: str) -> None:
     """Also behind the computations that measure V, which are ticks, too."""
-    run = resolve(RunSpec(**BRIEF | {"method": method, "switching": "on-level:level=2,K=5", "clock": clock}))  # type: ignore[arg-type]
+    run = resolve(
+        RunSpec(**BRIEF | {"method": method, "switching": "on-level:level=2,K=5", "clock": clock})
+    )  # type: ignore[arg-type]
     done = rounds(method=method, switching="on-level:level=2,K=5", clock=clock)
     spent = done[-1].budget
-    columns = {name: getattr(run.spec, name) for name in ("method", "switching", "clock", "workers", "byzantine", "budget")}
+    columns = {
+        name: getattr(run.spec, name)
+        for name in ("method", "switching", "clock", "workers", "byzantine", "budget")
+    }
     masks = identities(columns | {"seed": 0}, len(done) if clock == "round" else spent)
     for item in done:
         ticks = [item.round] if clock == "round" else range(item.budget - item.cost, item.budget)
         assert max(int(masks[tick].sum()) for tick in ticks) == item.byzantine
-        assert item.dynamic == any(not np.array_equal(masks[tick], masks[ticks[0]]) for tick in ticks)
+        assert item.dynamic == any(
+            not np.array_equal(masks[tick], masks[ticks[0]]) for tick in ticks
+        )
 
 
 @pytest.mark.parametrize(
     ("method", "level", "problem"),
     [
-        ("sgd", 2, "switching 'on-level' attacks at a level of MLMC, and the method has none. Try: the method dynabro, or "),
+        (
+            "sgd",
+            2,
+            (
+                "switching 'on-level' attacks at a level of MLMC, and the method has none. Try: "
+                "the method dynabro, or "
+            ),
+        ),
         (
             "dynabro:jmax=3",
             4,
-            "switching 'on-level': level=4 never occurs, because the method's jmax is 3. Try: level=3 or less",
+            (
+                "switching 'on-level': level=4 never occurs, because the method's jmax is 3. Try: "
+                "level=3 or less"
+            ),
         ),
     ],
 )

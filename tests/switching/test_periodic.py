@@ -20,7 +20,9 @@ def test_size_is_f_and_sets_last_for_k_ticks(period: int, m: int, f: int) -> Non
 
 
 def test_successive_sets_differ() -> None:
-    """Each of 999 switches keeps the set with probability 1/C(17, 8) = 1/24310; 8 or more do with under 1e-15."""
+    """Each of 999 switches keeps the set with probability 1/C(17, 8) = 1/24310; 8 or more do with
+    under 1e-15.
+    """
     switching = make_switching("periodic:K=2", workers=17, byzantine=8)
     masks = torch.stack([switching.mask(2 * epoch) for epoch in range(1000)])
     assert int((masks[1:] == masks[:-1]).all(1).sum()) < 8
@@ -30,8 +32,9 @@ def test_successive_sets_differ() -> None:
 def test_uniform_over_workers(m: int, f: int) -> None:
     """A chi-square test, wrong with probability 1e-6 for a uniform draw.
 
-    The counts of n draws of f out of m have covariance n q (1 - q) m/(m - 1) (I - 11'/m), q = f/m, so that the squared
-    deviations over n q (1 - q) m/(m - 1) add up to a chi-square variable with m - 1 degrees of freedom.
+    The counts of n draws of f out of m have covariance n q (1 - q) m/(m - 1) (I - 11'/m), q = f/m,
+    so that the squared deviations over n q (1 - q) m/(m - 1) add up to a chi-square variable with m
+    - 1 degrees of freedom.
     """
     draws, q = 4000, f / m
     switching = make_switching("periodic:K=1", workers=m, byzantine=f, seed=0)

@@ -32,7 +32,8 @@ def test_switches_in_3000_rounds_are_those_of_the_paper(beta: float, switches: i
 
 
 def test_turn_length() -> None:
-    # floor(1/(3 alpha)): 10/3, 100/3, 200/3; whole where thirds divide evenly, though 1 - 5/6 is not 1/6 in binary
+    # floor(1/(3 alpha)): 10/3, 100/3, 200/3; whole where thirds divide evenly, though 1 - 5/6 is
+    # not 1/6 in binary
     assert [turn_length(beta) for beta in (0.9, 0.99, 0.995)] == [3, 33, 66]
     assert [turn_length(1 - 1 / steps) for steps in (6, 12, 30, 300, 3000)] == [2, 4, 10, 100, 1000]
     assert [turn_length(beta) for beta in (0.0, 0.5)] == [1, 1]

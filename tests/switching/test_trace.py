@@ -33,24 +33,43 @@ def write(text: str | bytes, name: str = "s.csv") -> str:
 def turns(ticks: list[int], how: str = "", workers: int = 9) -> list[list[int]]:
     """The numbers of the Byzantine workers, from 1, at some ticks."""
     strategy = make_switching(f"trace:file=s.csv{how}", workers=workers, byzantine=3)
-    return [[number + 1 for number in strategy.mask(tick).nonzero()[:, 0].tolist()] for tick in ticks]
+    return [
+        [number + 1 for number in strategy.mask(tick).nonzero()[:, 0].tolist()] for tick in ticks
+    ]
 
 
 def test_a_set_stays_until_the_next_row_and_the_last_for_ever() -> None:
     write(EXAMPLE)
-    assert turns([0, 9, 10, 14, 15, 16, 10**9]) == [[1, 2, 3], [1, 2, 3], [4, 5], [4, 5], [], [], []]
+    assert turns([0, 9, 10, 14, 15, 16, 10**9]) == [
+        [1, 2, 3],
+        [1, 2, 3],
+        [4, 5],
+        [4, 5],
+        [],
+        [],
+        [],
+    ]
 
 
 def test_a_schedule_that_repeats() -> None:
     """Ticks 0 to 15, and again: 16 is 0, 26 is 10, 31 is 15, 32 is 0."""
     write(EXAMPLE)
-    assert turns([15, 16, 25, 26, 31, 32], ",repeat=true") == [[], [1, 2, 3], [1, 2, 3], [4, 5], [], [1, 2, 3]]
+    assert turns([15, 16, 25, 26, 31, 32], ",repeat=true") == [
+        [],
+        [1, 2, 3],
+        [1, 2, 3],
+        [4, 5],
+        [],
+        [1, 2, 3],
+    ]
     write(EXAMPLE + "19,\n")
     assert turns([16, 19, 20], ",repeat=true") == [[], [], [1, 2, 3]]
 
 
 def test_what_spreadsheets_write() -> None:
-    """A mark at the beginning, other line ends, quotes, blanks, lines of nothing, and numbers in any order."""
+    """A mark at the beginning, other line ends, quotes, blanks, lines of nothing, and numbers in
+    any order.
+    """
     write(b'\xef\xbb\xbftick, byzantine\r\n"0","3 1"\r\n,\r\n 2 , 2\r\n')
     assert turns([0, 1, 2]) == [[1, 3], [1, 3], [2]]
 
@@ -65,18 +84,36 @@ def test_how_many_there_always_are() -> None:
 WRONG: list[tuple[str | bytes, list[str]]] = [
     ("", ["line 1: it must be the header 'tick,byzantine'"]),
     ("tick,worker\n0,1\n", ["line 1: it must be the header 'tick,byzantine'"]),
-    ("tick,byzantine\n", ["line 2: there is no row after the header; the first row must have tick 0"]),
+    (
+        "tick,byzantine\n",
+        ["line 2: there is no row after the header; the first row must have tick 0"],
+    ),
     ("tick,byzantine\n1,2\n", ["line 2: the first tick is 1; it must be 0"]),
-    ("tick,byzantine\n0,1\n5,2\n5,3\n4,1\n", ["line 4: tick 5 follows tick 5; ticks must grow", "line 5: tick 4 follows"]),
-    ("tick,byzantine\n0,1\nx,2\n-3,2\n1.5,2\n", ["line 3: tick 'x' is not", "line 4: tick '-3' is", "line 5: tick '1.5' is"]),
+    (
+        "tick,byzantine\n0,1\n5,2\n5,3\n4,1\n",
+        ["line 4: tick 5 follows tick 5; ticks must grow", "line 5: tick 4 follows"],
+    ),
+    (
+        "tick,byzantine\n0,1\nx,2\n-3,2\n1.5,2\n",
+        ["line 3: tick 'x' is not", "line 4: tick '-3' is", "line 5: tick '1.5' is"],
+    ),
     ("tick,byzantine\n0,0\n", ["line 2: '0' is not a worker; workers have the numbers 1 to 9"]),
     (
         "tick,byzantine\n0,1 10\n1,one\n",
-        ["line 2: '10' is not a worker; workers have the numbers 1 to 9", "line 3: 'one' is not a "],
+        [
+            "line 2: '10' is not a worker; workers have the numbers 1 to 9",
+            "line 3: 'one' is not a ",
+        ],
     ),
     ("tick,byzantine\n0,1 2 1\n", ["line 2: it names a worker twice"]),
-    ("tick,byzantine\n0,1,2\n3\n", ["line 2: it has 3 cells, but must have 2", "line 3: it has 1 cells, but must have 2"]),
-    ("tick,byzantine\n0,1\n" + "7,99\n" * 7, [f"line {n}: '99' is not a worker" for n in range(3, 8)] + ["2 more lines are"]),
+    (
+        "tick,byzantine\n0,1,2\n3\n",
+        ["line 2: it has 3 cells, but must have 2", "line 3: it has 1 cells, but must have 2"],
+    ),
+    (
+        "tick,byzantine\n0,1\n" + "7,99\n" * 7,
+        [f"line {n}: '99' is not a worker" for n in range(3, 8)] + ["2 more lines are"],
+    ),
 ]
 
 
@@ -91,7 +128,9 @@ def test_wrong_lines_are_told_with_their_numbers(text: str, expected: list[str])
 
 
 def test_files_that_are_none() -> None:
-    with pytest.raises(SpecError, match=r"file=s.csv cannot be read \(No such file or directory, in .*\). Try: "):
+    with pytest.raises(
+        SpecError, match=r"file=s.csv cannot be read \(No such file or directory, in .*\). Try: "
+    ):
         turns([0])
     write(b"tick,byzantine\n0,\xff\n")
     with pytest.raises(SpecError, match="is not text in UTF-8"):
@@ -105,7 +144,12 @@ def test_the_key_is_that_of_the_content() -> None:
     first = write(EXAMPLE)
     run = resolve(RunSpec(switching="trace:file=s.csv"))
     assert run.spec.switching == f"trace:file=s.csv,hash={first}"
-    assert run.mapping["switching"] == {"name": "trace", "file": "s.csv", "repeat": False, "hash": first}
+    assert run.mapping["switching"] == {
+        "name": "trace",
+        "file": "s.csv",
+        "repeat": False,
+        "hash": first,
+    }
     assert resolve(run.spec).key == run.key
     assert resolve(RunSpec(switching="trace: repeat=false , hash=auto,file=s.csv")).key == run.key
     for file in ("./s.csv", ".//s.csv", f"../{Path.cwd().name}/s.csv", "'s.csv'"):
@@ -118,13 +162,16 @@ def test_the_key_is_that_of_the_content() -> None:
         resolve(run.spec)
     (problem,) = caught.value.problems
     assert problem.startswith(
-        f"switching 'trace': file=s.csv does not have the content of hash={first}, but of hash={second}; leave"
+        f"switching 'trace': file=s.csv does not have the content of hash={first}, but of "
+        f"hash={second}; leave"
     )
 
 
 @pytest.mark.parametrize("clock", ["round", "computation"])
 def test_a_run_follows_it_and_tells_the_changes(clock: str) -> None:
-    """By computation, from the first on that a round makes: those that measured V are ticks before."""
+    """By computation, from the first on that a round makes: those that measured V are ticks
+    before.
+    """
     write("tick,byzantine\n0,1 2 3\n4,\n12,3 1 2\n20,9\n20000,1\n")
     spec = RunSpec(
         task="quadratic",
@@ -147,7 +194,8 @@ def test_what_has_no_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo("s.csv")
     for file in ("s.csv", "/dev/zero", "."):
         with pytest.raises(
-            SpecError, match=f"file={file} cannot be read \\((it is not a regular file|Is a directory)"
+            SpecError,
+            match=f"file={file} cannot be read \\((it is not a regular file|Is a directory)",
         ) as error:
             resolve(RunSpec(switching=f"trace:file={file}"))
         assert len(error.value.problems) == 1

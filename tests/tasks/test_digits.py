@@ -35,7 +35,11 @@ def test_sizes_and_types() -> None:
     assert images.train_images.dtype == images.test_images.dtype == torch.uint8
     assert images.train_labels.dtype == images.test_labels.dtype == torch.int64
     assert (images.shape, 1437) == (task().shape, task().train_size)
-    assert (int(images.train_images.min()), int(images.train_images.max()), images.scale) == (0, 16, 16.0)
+    assert (int(images.train_images.min()), int(images.train_images.max()), images.scale) == (
+        0,
+        16,
+        16.0,
+    )
     assert not images.flip
 
 
@@ -67,24 +71,37 @@ def test_the_split_is_a_partition() -> None:
     rows = torch.cat(
         [
             torch.cat([pixels.flatten(1).long(), labels[:, None]], 1)
-            for pixels, labels in ((images.train_images, images.train_labels), (images.test_images, images.test_labels))
+            for pixels, labels in (
+                (images.train_images, images.train_labels),
+                (images.test_images, images.test_labels),
+            )
         ]
     )
     data = load_digits()
-    every = torch.cat([torch.from_numpy(data.data).long(), torch.from_numpy(data.target).long()[:, None]], 1)
+    every = torch.cat(
+        [torch.from_numpy(data.data).long(), torch.from_numpy(data.target).long()[:, None]], 1
+    )
     assert sorted(rows.tolist()) == sorted(every.tolist())
 
 
 def test_the_split_is_fixed() -> None:
     """Another split would make stored accuracies incomparable with new ones."""
     images = load()
-    digests = [hashlib.sha256(part.numpy().tobytes()).hexdigest()[:16] for part in (images.train_labels, images.test_labels)]
+    digests = [
+        hashlib.sha256(part.numpy().tobytes()).hexdigest()[:16]
+        for part in (images.train_labels, images.test_labels)
+    ]
     assert digests == ["c1281028e5251b91", "4493b2052e7b4258"]
-    assert hashlib.sha256(images.train_images.numpy().tobytes()).hexdigest()[:16] == "5760f944f9d45833"
+    assert (
+        hashlib.sha256(images.train_images.numpy().tobytes()).hexdigest()[:16] == "5760f944f9d45833"
+    )
     assert torch.equal(images.train_images, load().train_images)
 
 
 def test_a_missing_file_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digits, "find_spec", lambda _: None)
-    with pytest.raises(NotFoundError, match=r"^task=digits: scikit-learn's digits cannot be read \(.*Try: pip install"):
+    with pytest.raises(
+        NotFoundError,
+        match=r"^task=digits: scikit-learn's digits cannot be read \(.*Try: pip install",
+    ):
         task().load()

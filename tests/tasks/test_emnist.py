@@ -1,4 +1,6 @@
-"""EMNIST: made-up files in torchvision's layout, its transposed images and the classes of its splits."""
+"""EMNIST: made-up files in torchvision's layout, its transposed images and the classes of its
+splits.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(root: Path, split: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Files of one split, with every class that it has, numbered like the real ones: letters from 1."""
+    """Files of one split, with every class that it has, numbered like the real ones: letters from
+    1.
+    """
     folder = root / "EMNIST" / "raw"
     folder.mkdir(parents=True, exist_ok=True)
     written = {}
@@ -106,18 +110,29 @@ def test_published_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_split_is_there_and_another_is_not(tmp_path: Path) -> None:
     write(tmp_path, "digits")
-    with pytest.raises(NotFoundError, match=r"EMNIST was not found under .* could not be downloaded"):
+    with pytest.raises(
+        NotFoundError, match=r"EMNIST was not found under .* could not be downloaded"
+    ):
         load(tmp_path, "emnist:split=letters")
 
 
 def test_an_unknown_split() -> None:
-    with pytest.raises(SpecError, match="split=lettres is not legal; split must be balanced or letters or "):
+    with pytest.raises(
+        SpecError, match="split=lettres is not legal; split must be balanced or letters or "
+    ):
         REGISTRIES["tasks"].parse("emnist:split=lettres")
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
     write(tmp_path, "letters")
-    spec = RunSpec(task="emnist:split=letters", model="logistic", method="sgd", budget=2, batch_size=4, data="sorted")
+    spec = RunSpec(
+        task="emnist:split=letters",
+        model="logistic",
+        method="sgd",
+        budget=2,
+        batch_size=4,
+        data="sorted",
+    )
     started, *_, last = simulate(spec, device="cpu", data_dir=tmp_path)
     assert isinstance(started, events.Started)
     assert started.record["dimension"] == 784 * 26 + 26

@@ -22,13 +22,17 @@ def objective(text: str = "quadratic") -> Objective:
 def matrix(made: Objective) -> np.ndarray:
     """A, column by column: the gradients at the unit vectors."""
     size = len(made.start)
-    return torch.stack([made.gradient(unit) for unit in torch.eye(size, dtype=torch.float64)], 1).numpy()
+    return torch.stack(
+        [made.gradient(unit) for unit in torch.eye(size, dtype=torch.float64)], 1
+    ).numpy()
 
 
 def test_the_papers_matrix_and_start() -> None:
     np.testing.assert_allclose(matrix(objective()), [[2, 1], [1, 2]], rtol=0, atol=1e-14)
     assert objective().start.tolist() == [3.0, -3.0]
-    assert float(objective().gap(torch.tensor([3.0, -3.0], dtype=torch.float64))) == pytest.approx(9.0, rel=1e-14)
+    assert float(objective().gap(torch.tensor([3.0, -3.0], dtype=torch.float64))) == pytest.approx(
+        9.0, rel=1e-14
+    )
 
 
 @pytest.mark.parametrize(("d", "condition"), [(1, 5.0), (2, 3.0), (3, 1.0), (7, 100.0), (50, 1e4)])
@@ -57,9 +61,11 @@ def generator() -> np.random.Generator:
 
 
 def test_gaussian_noise_is_n_0_sigma_squared_i() -> None:
-    """n = 100,000 draws of d = 3, sigma = 0.5. Means and covariances are asymptotically normal with standard errors of
-    sigma/sqrt(n), sigma^2 sqrt(2/n) (diagonal) and sigma^2/sqrt(n); six of them are exceeded by none of the nine numbers
-    but with probability 2e-8. The share beyond sigma, 0.3173, is checked to six standard errors: 2e-9."""
+    """n = 100,000 draws of d = 3, sigma = 0.5. Means and covariances are asymptotically normal with
+    standard errors of sigma/sqrt(n), sigma^2 sqrt(2/n) (diagonal) and sigma^2/sqrt(n); six of them
+    are exceeded by none of the nine numbers but with probability 2e-8. The share beyond sigma,
+    0.3173, is checked to six standard errors: 2e-9.
+    """
     n, sigma = 100_000, 0.5
     draws = objective("quadratic:dimension=3,sigma=0.5").noise(generator(), n).numpy()
     assert draws.shape == (n, 3)
@@ -68,15 +74,21 @@ def test_gaussian_noise_is_n_0_sigma_squared_i() -> None:
     assert errors.diagonal().max() <= 6 * sigma**2 * math.sqrt(2 / n)
     assert (errors - np.diag(errors.diagonal())).max() <= 6 * sigma**2 / math.sqrt(n)
     share = 2 * (1 - 0.8413447460685429)
-    assert abs((np.abs(draws) > sigma).mean() - share) <= 6 * math.sqrt(share * (1 - share) / (3 * n))
+    assert abs((np.abs(draws) > sigma).mean() - share) <= 6 * math.sqrt(
+        share * (1 - share) / (3 * n)
+    )
 
 
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_bounded_noise_is_uniform_on_a_sphere(d: int) -> None:
-    """|noise| = V = sigma sqrt(d) always, so E|noise|^2 is the Gaussian's. Mean and covariance sigma^2 I as above, with fourth
-    moments under the Gaussian's: error probability 1e-7 over all."""
+    """|noise| = V = sigma sqrt(d) always, so E|noise|^2 is the Gaussian's. Mean and covariance
+    sigma^2 I as above, with fourth moments under the Gaussian's: error probability 1e-7 over
+    all.
+    """
     n, sigma = 50_000, 0.5
-    draws = objective(f"quadratic:dimension={d},sigma=0.5,noise=bounded").noise(generator(), n).numpy()
+    draws = (
+        objective(f"quadratic:dimension={d},sigma=0.5,noise=bounded").noise(generator(), n).numpy()
+    )
     np.testing.assert_allclose(np.linalg.norm(draws, axis=1), sigma * math.sqrt(d), rtol=1e-12)
     assert np.abs(draws.mean(0)).max() <= 6 * sigma / math.sqrt(n)
     assert np.abs(np.cov(draws.T) - sigma**2 * np.eye(d)).max() <= 6 * sigma**2 * math.sqrt(2 / n)
@@ -92,7 +104,11 @@ def test_start() -> None:
     assert objective("quadratic:start=1:-2.5").start.tolist() == [1.0, -2.5]
     assert objective("quadratic:dimension=3").start.tolist() == [3.0, -3.0, 3.0]
     assert objective("quadratic:dimension=1,start=0").start.tolist() == [0.0]
-    for text, count in (("quadratic:start=1", 1), ("quadratic:start=1:2:3", 3), ("quadratic:dimension=4,start=1:2", 2)):
+    for text, count in (
+        ("quadratic:start=1", 1),
+        ("quadratic:start=1:2:3", 3),
+        ("quadratic:dimension=4,start=1:2", 2),
+    ):
         with pytest.raises(SpecError, match=f"start has {count} numbers; it must have dimension="):
             objective(text)
 
@@ -100,8 +116,12 @@ def test_start() -> None:
 def test_projection_onto_the_ball() -> None:
     made = objective("quadratic:radius=2,start=30:-40")
     np.testing.assert_allclose(made.start, [1.2, -1.6], rtol=1e-14)
-    np.testing.assert_allclose(made.project(torch.tensor([0.0, 5.0], dtype=torch.float64)), [0.0, 2.0], rtol=1e-14)
-    wide = objective("quadratic:radius=10").project(torch.tensor([30.0, -40.0], dtype=torch.float64))
+    np.testing.assert_allclose(
+        made.project(torch.tensor([0.0, 5.0], dtype=torch.float64)), [0.0, 2.0], rtol=1e-14
+    )
+    wide = objective("quadratic:radius=10").project(
+        torch.tensor([30.0, -40.0], dtype=torch.float64)
+    )
     np.testing.assert_allclose(wide, [6.0, -8.0], rtol=1e-14)
     for x in ([1.0, -1.0], [0.0, 0.0], [0.0, 2.0]):
         assert made.project(torch.tensor(x, dtype=torch.float64)).tolist() == x
@@ -111,17 +131,28 @@ def test_projection_onto_the_ball() -> None:
 
 @pytest.mark.parametrize("radius", [0.1, 3, 7, 41, 49, 1e9])
 def test_a_point_of_the_ball_is_its_own_projection(radius: float) -> None:
-    """To the last bit, so that a ball that is never left changes nothing: 49 x (1/49) is not 1 in binary."""
+    """To the last bit, so that a ball that is never left changes nothing: 49 x (1/49) is not 1 in
+    binary.
+    """
     x = torch.tensor([0.3, -0.6], dtype=torch.float64) * min(radius, 1.0)
     assert torch.equal(objective(f"quadratic:radius={radius!r}").project(x), x)
     if radius > 40:
-        kept, free = (quadratic(task=task, budget=30) for task in (f"quadratic:radius={radius!r}", "quadratic"))
+        kept, free = (
+            quadratic(task=task, budget=30)
+            for task in (f"quadratic:radius={radius!r}", "quadratic")
+        )
         assert kept.gaps == free.gaps
 
 
 @pytest.mark.parametrize(
     "text",
-    ["quadratic:radius=0", "quadratic:dimension=0", "quadratic:condition=0.5", "quadratic:sigma=-1", "quadratic:noise=x"],
+    [
+        "quadratic:radius=0",
+        "quadratic:dimension=0",
+        "quadratic:condition=0.5",
+        "quadratic:sigma=-1",
+        "quadratic:noise=x",
+    ],
 )
 def test_illegal_parameters(text: str) -> None:
     with pytest.raises(SpecError, match="is not legal"):

@@ -51,7 +51,9 @@ def test_pictures_and_digits(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_run_with_resnet18(folder: Path) -> None:
-    spec = RunSpec(task="svhn", workers=3, byzantine=1, budget=1, batch_size=2, method="sgd", eval_every=1)
+    spec = RunSpec(
+        task="svhn", workers=3, byzantine=1, budget=1, batch_size=2, method="sgd", eval_every=1
+    )
     assert isinstance(list(simulate(spec, data_dir=folder, compile="off"))[-1], Finished)
 
 
@@ -67,6 +69,7 @@ def test_bad_files(folder: Path, damage: str) -> None:
     else:
         write(folder, "test", TEST - 1)
     with pytest.raises(
-        NotFoundError, match=r"task=svhn: .*test_32x32.mat (cannot be read|has pictures|is damaged: its content)"
+        NotFoundError,
+        match=r"task=svhn: .*test_32x32.mat (cannot be read|has pictures|is damaged: its content)",
     ):
         svhn.svhn(svhn.NoParameters(), TaskSetting(folder)).load()

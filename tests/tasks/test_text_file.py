@@ -20,7 +20,8 @@ def load(folder: Path, text: str) -> Images:
 
 
 def test_windows(tmp_path: Path) -> None:
-    """30 characters of the alphabet a, b, c: 27 to train on, and the last three, with one window of two characters.
+    """30 characters of the alphabet a, b, c: 27 to train on, and the last three, with one window of
+    two characters.
 
     The mark of UTF-8 that some editors write is not one of them.
     """
@@ -30,7 +31,13 @@ def test_windows(tmp_path: Path) -> None:
     assert images.train_images[:3].flatten(1).tolist() == [[0, 1], [1, 2], [2, 0]]
     assert images.train_labels[:3].tolist() == [2, 0, 1]
     assert (images.test_images.flatten(1).tolist(), images.test_labels.tolist()) == ([[1, 2]], [0])
-    assert (images.shape.width, images.shape.classes, images.scale, images.mean, images.std) == (2, 3, 1.0, (0.0,), (1.0,))
+    assert (images.shape.width, images.shape.classes, images.scale, images.mean, images.std) == (
+        2,
+        3,
+        1.0,
+        (0.0,),
+        (1.0,),
+    )
 
 
 def test_test_windows_do_not_overlap(tmp_path: Path) -> None:
@@ -49,7 +56,9 @@ def test_the_text_that_comes_with_python(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
     for name, mark in (("t.txt", b""), ("marked.txt", b"\xef\xbb\xbf")):
         (tmp_path / name).write_bytes(mark + b"abc" * 50)
-    plain, marked = (load(tmp_path, f"text-file:path={name},context=2") for name in ("t.txt", "marked.txt"))
+    plain, marked = (
+        load(tmp_path, f"text-file:path={name},context=2") for name in ("t.txt", "marked.txt")
+    )
     assert marked.train_images.equal(plain.train_images)
     assert marked.shape.classes == 3
 
@@ -66,7 +75,10 @@ def test_a_file_called_python_is_not_the_help_topics(tmp_path: Path) -> None:
         (b"", "has 0 characters, too few for context=32"),
         (b"abc", "has 3 characters, too few for context=32"),
         (b"\xff\xfe" * 500, "is not text in UTF-8"),
-        ("".join(map(chr, range(0x4E00, 0x4E00 + 1000))).encode(), "has 1000 different characters; 256 are the most"),
+        (
+            "".join(map(chr, range(0x4E00, 0x4E00 + 1000))).encode(),
+            "has 1000 different characters; 256 are the most",
+        ),
     ],
 )
 def test_bad_files(tmp_path: Path, content: bytes | None, said: str) -> None:
@@ -87,14 +99,27 @@ def test_a_width_that_the_heads_do_not_share(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("fields", [{}, {"data": "sorted"}, {"attack": "label-flip"}, {"precision": "bf16"}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"data": "sorted"}, {"attack": "label-flip"}, {"precision": "bf16"}]
+)
 def test_it_learns(tmp_path: Path, fields: dict[str, str]) -> None:
-    """A text with a period of 4: after 150 rounds the next character is nearly certain; a guess has log 4 = 1.39."""
+    """A text with a period of 4: after 150 rounds the next character is nearly certain; a guess has
+    log 4 = 1.39.
+    """
     (tmp_path / "t.txt").write_text("abcd" * 300)
     spec = RunSpec(
-        task="text-file:path=t.txt,context=4", model="gpt:width=8,layers=1,heads=2", method="sgd", aggregator="cwmed",
-        workers=3, byzantine=1, batch_size=8, budget=150, learning_rate=0.5, validation=0.1, **{"attack": "ipm", **fields},
-    )  # fmt: skip
+        task="text-file:path=t.txt,context=4",
+        model="gpt:width=8,layers=1,heads=2",
+        method="sgd",
+        aggregator="cwmed",
+        workers=3,
+        byzantine=1,
+        batch_size=8,
+        budget=150,
+        learning_rate=0.5,
+        validation=0.1,
+        **{"attack": "ipm", **fields},
+    )
     started, *_, last = simulate(spec, data_dir=tmp_path, compile="off")
     assert isinstance(started, events.Started)
     assert "shared pass" in str(started.record["versions"])

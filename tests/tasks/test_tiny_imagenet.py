@@ -20,7 +20,9 @@ CLASSES = ("n01", "n02", "n03")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three classes of two training pictures, each of one grey; the test pictures have the classes n03, n01; one is grey."""
+    """Three classes of two training pictures, each of one grey; the test pictures have the classes
+    n03, n01; one is grey.
+    """
     root = tmp_path / "tiny-imagenet-200"
     for number, name in enumerate(CLASSES):
         (root / "train" / name / "images").mkdir(parents=True)
@@ -29,8 +31,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             save(root / "train" / name / "images" / f"{name}_{index}.JPEG", 40 * number + index)
     (root / "val" / "images").mkdir(parents=True)
     save(root / "val" / "images" / "val_0.JPEG", 200)
-    Image.fromarray(np.full((64, 64), 100, dtype=np.uint8)).save(root / "val" / "images" / "val_1.JPEG")
-    (root / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn03\t0\t0\t62\t62\nval_1.JPEG\tn01\t0\t0\t62\t62\n")
+    Image.fromarray(np.full((64, 64), 100, dtype=np.uint8)).save(
+        root / "val" / "images" / "val_1.JPEG"
+    )
+    (root / "val" / "val_annotations.txt").write_text(
+        "val_0.JPEG\tn03\t0\t0\t62\t62\nval_1.JPEG\tn01\t0\t0\t62\t62\n"
+    )
     for name, value in (("CLASSES", 3), ("TRAIN_SIZE", 6), ("TEST_SIZE", 2)):
         monkeypatch.setattr(tiny_imagenet, name, value)
     return tmp_path
@@ -58,7 +64,15 @@ def test_pictures_and_classes(folder: Path) -> None:
 
 @pytest.mark.thorough  # tests/tasks/test_svhn.py has a quick one
 def test_a_run_with_resnet18(folder: Path) -> None:
-    spec = RunSpec(task="tiny-imagenet", workers=3, byzantine=1, budget=1, batch_size=1, method="sgd", eval_every=1)
+    spec = RunSpec(
+        task="tiny-imagenet",
+        workers=3,
+        byzantine=1,
+        budget=1,
+        batch_size=1,
+        method="sgd",
+        eval_every=1,
+    )
     assert isinstance(list(simulate(spec, data_dir=folder, compile="off"))[-1], Finished)
 
 

@@ -47,7 +47,9 @@ def idx(array: np.ndarray) -> bytes:
 
 def pixels(count: int, shape: tuple[int, ...], seed: int) -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.Generator(np.random.PCG64(seed))
-    return generator.integers(256, size=(count, *shape), dtype=np.uint8), generator.integers(10, size=count)
+    return generator.integers(256, size=(count, *shape), dtype=np.uint8), generator.integers(
+        10, size=count
+    )
 
 
 def write_mnist(
@@ -66,7 +68,11 @@ def publish(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
     """Let the files in ``root`` be the published ones of MNIST and Fashion-MNIST."""
     for module, name in ((mnist, "MNIST"), (fashion_mnist, "FashionMNIST")):
         files = sorted((root / name / "raw").glob("*-ubyte"))
-        monkeypatch.setattr(module, "CHECKSUMS", [(file.name, hashlib.md5(file.read_bytes()).hexdigest()) for file in files])
+        monkeypatch.setattr(
+            module,
+            "CHECKSUMS",
+            [(file.name, hashlib.md5(file.read_bytes()).hexdigest()) for file in files],
+        )
     if (root / "MNIST").exists():
         parts = load_splits("MNIST", root, TRAIN, TEST)
         digests = [digest_of(array) for split in parts for array in split]
@@ -76,19 +82,28 @@ def publish(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
 def write_cifar(
     root: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, label_key: str
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Pickles in CIFAR's layout; the published checksums belong to the real files, so they are dropped."""
+    """Pickles in CIFAR's layout; the published checksums belong to the real files, so they are
+    dropped.
+    """
     for name in ("train_list", "test_list"):
         monkeypatch.setattr(kind, name, [[file, None] for file, _ in getattr(kind, name)])
     monkeypatch.setattr(kind, "meta", kind.meta | {"md5": None})
     folder = root / kind.base_folder
     folder.mkdir(parents=True)
     splits = {"train": pixels(TRAIN, (3, 32, 32), 3), "test": pixels(TEST, (3, 32, 32), 4)}
-    for files, (images, labels) in ((kind.train_list, splits["train"]), (kind.test_list, splits["test"])):
-        parts = zip(np.array_split(images, len(files)), np.array_split(labels, len(files)), strict=True)
+    for files, (images, labels) in (
+        (kind.train_list, splits["train"]),
+        (kind.test_list, splits["test"]),
+    ):
+        parts = zip(
+            np.array_split(images, len(files)), np.array_split(labels, len(files)), strict=True
+        )
         for (file, _), (part, classes) in zip(files, parts, strict=True):
             entry = {"data": part.reshape(len(part), -1), label_key: classes.tolist()}
             (folder / file).write_bytes(pickle.dumps(entry))
-    (folder / kind.meta["filename"]).write_bytes(pickle.dumps({kind.meta["key"]: [str(number) for number in range(10)]}))
+    (folder / kind.meta["filename"]).write_bytes(
+        pickle.dumps({kind.meta["key"]: [str(number) for number in range(10)]})
+    )
     return splits
 
 
@@ -100,7 +115,10 @@ def load(task: str, root: Path) -> Images:
 
 @pytest.mark.parametrize(
     ("task", "module", "name", "mean", "std"),
-    [("mnist", mnist, "MNIST", 0.1307, 0.3081), ("fashion-mnist", fashion_mnist, "FashionMNIST", 0.2860, 0.3530)],
+    [
+        ("mnist", mnist, "MNIST", 0.1307, 0.3081),
+        ("fashion-mnist", fashion_mnist, "FashionMNIST", 0.2860, 0.3530),
+    ],
 )
 def test_grey_pictures(
     task: str,
@@ -138,7 +156,14 @@ def test_grey_pictures(
     ],
 )
 def test_colour_pictures(
-    task: str, module: Any, kind: Any, key: str, classes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[Any]
+    task: str,
+    module: Any,
+    kind: Any,
+    key: str,
+    classes: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    calls: list[Any],
 ) -> None:
     monkeypatch.setattr(module, "TRAIN_SIZE", TRAIN)
     monkeypatch.setattr(module, "TEST_SIZE", TEST)
@@ -176,7 +201,12 @@ def test_published_sizes(task: str, monkeypatch: pytest.MonkeyPatch, tmp_path: P
         asked.append((data_dir, train, test))
         raise NotFoundError(name)
 
-    module = {"mnist": mnist, "fashion-mnist": fashion_mnist, "cifar10": cifar10, "cifar100": cifar100}[task]
+    module = {
+        "mnist": mnist,
+        "fashion-mnist": fashion_mnist,
+        "cifar10": cifar10,
+        "cifar100": cifar100,
+    }[task]
     monkeypatch.setattr(module, "load_splits", note)
     built = REGISTRIES["tasks"].parse(task).build(TaskSetting(tmp_path))
     with pytest.raises(NotFoundError):
@@ -192,7 +222,9 @@ def test_missing_files_without_a_network(
     with pytest.raises(NotFoundError) as caught:
         load_splits(name, tmp_path / "data", 10, 10)
     message = str(caught.value)
-    assert f"{name} was not found under {tmp_path / 'data'} and could not be downloaded (" in message
+    assert (
+        f"{name} was not found under {tmp_path / 'data'} and could not be downloaded (" in message
+    )
     assert "--data-dir or DYNABRO_DATA" in message
     assert "\n" not in message
     assert caught.value.exit_code == 66
@@ -201,13 +233,18 @@ def test_missing_files_without_a_network(
     assert list(tmp_path.iterdir()) == [], "no folder is left behind"
 
 
-def test_what_was_there_or_came_stays_where_files_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_there_or_came_stays_where_files_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "there" / "empty").mkdir(parents=True)
     with pytest.raises(NotFoundError):
         load_splits("MNIST", tmp_path / "there", 10, 10)
     with pytest.raises(NotFoundError):
         load_splits("MNIST", tmp_path / "there" / "empty", 10, 10)
-    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["there", "there/empty"]
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
+        "there",
+        "there/empty",
+    ]
 
     class Partial:
         """A data set of whose files only one comes."""
@@ -224,13 +261,17 @@ def test_what_was_there_or_came_stays_where_files_are_missing(tmp_path: Path, mo
     assert sorted(path.name for path in (tmp_path / "new").rglob("*")) == ["Partial", "data", "one"]
 
 
-def test_of_two_that_miss_the_files_one_fetches_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_that_miss_the_files_one_fetches_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fetched: list[bool] = []
     missed = threading.Event()
     others: list[threading.Thread] = []
 
     class Slow:
-        """A data set whose files take as long to come as another process needs to find that they are missing."""
+        """A data set whose files take as long to come as another process needs to find that they
+        are missing.
+        """
 
         data, targets = np.zeros((TRAIN, 28, 28), np.uint8), np.zeros(TRAIN)
 
@@ -238,7 +279,9 @@ def test_of_two_that_miss_the_files_one_fetches_them(tmp_path: Path, monkeypatch
             if download:
                 fetched.append(train)
                 if not others:
-                    others.append(threading.Thread(target=load_splits, args=("Slow", tmp_path, TRAIN, TRAIN)))
+                    others.append(
+                        threading.Thread(target=load_splits, args=("Slow", tmp_path, TRAIN, TRAIN))
+                    )
                     others[0].start()
                     assert missed.wait(60)
                 (root / "file").touch()
@@ -255,12 +298,16 @@ def test_of_two_that_miss_the_files_one_fetches_them(tmp_path: Path, monkeypatch
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(NotFoundError, match=r"was not found under .*file/data and could not be downloaded"):
+    with pytest.raises(
+        NotFoundError, match=r"was not found under .*file/data and could not be downloaded"
+    ):
         load_splits("MNIST", tmp_path / "file" / "data", 10, 10)
 
 
 def test_where_data_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In ``data_dir``, else in DYNABRO_DATA: whole runs, of files that are only in one of two folders."""
+    """In ``data_dir``, else in DYNABRO_DATA: whole runs, of files that are only in one of two
+    folders.
+    """
     monkeypatch.setattr(mnist, "TRAIN_SIZE", TRAIN)
     monkeypatch.setattr(mnist, "TEST_SIZE", TEST)
     full, empty = tmp_path / "full", tmp_path / "empty"
@@ -278,10 +325,14 @@ def test_where_data_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         list(simulate(spec, device="cpu", data_dir=empty))
 
 
-@pytest.mark.parametrize(("train", "test", "got"), [(TRAIN - 1, TEST, TRAIN - 1), (TRAIN, TEST + 2, TEST + 2)])
+@pytest.mark.parametrize(
+    ("train", "test", "got"), [(TRAIN - 1, TEST, TRAIN - 1), (TRAIN, TEST + 2, TEST + 2)]
+)
 def test_wrong_sizes(train: int, test: int, got: int, tmp_path: Path) -> None:
     write_mnist(tmp_path, train=train, test=test)
-    with pytest.raises(NotFoundError, match=f"is damaged: {got} images and {got} labels instead of"):
+    with pytest.raises(
+        NotFoundError, match=f"is damaged: {got} images and {got} labels instead of"
+    ):
         load_splits("MNIST", tmp_path, TRAIN, TEST)
 
 
@@ -302,14 +353,18 @@ def test_damaged_files(how: str, tmp_path: Path) -> None:
     file.write_bytes(DAMAGE[how](file.read_bytes()))
     with pytest.raises(
         NotFoundError,
-        match=rf"^{file} is damaged: it cannot be read or has another checksum. Try: remove the file and run again",
+        match=rf"^{file} is damaged: it cannot be read or has another checksum. Try: remove "
+        rf"the file and run again",
     ):
         load_splits("MNIST", tmp_path, TRAIN, TEST)
 
 
-@pytest.mark.parametrize("file", ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"])
 @pytest.mark.parametrize(
-    ("task", "module", "name"), [("mnist", mnist, "MNIST"), ("fashion-mnist", fashion_mnist, "FashionMNIST")]
+    "file", ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"]
+)
+@pytest.mark.parametrize(
+    ("task", "module", "name"),
+    [("mnist", mnist, "MNIST"), ("fashion-mnist", fashion_mnist, "FashionMNIST")],
 )
 def test_other_content_of_the_right_size(
     task: str, module: Any, name: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -323,7 +378,8 @@ def test_other_content_of_the_right_size(
     content = path.read_bytes()
     path.write_bytes(content[:-4] + content[:-5:-1])  # in another order
     with pytest.raises(
-        NotFoundError, match=rf"^{path} is damaged: its content is not .*MNIST's.*--task npz:file=FILE"
+        NotFoundError,
+        match=rf"^{path} is damaged: its content is not .*MNIST's.*--task npz:file=FILE",
     ) as caught:
         load(task, tmp_path)
     assert caught.value.exit_code == 66
@@ -333,13 +389,21 @@ def test_labels_for_some_images_only(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     file = tmp_path / "MNIST" / "raw" / "train-labels-idx1-ubyte"
     file.write_bytes(idx(np.zeros(TRAIN - 2)))
-    with pytest.raises(NotFoundError, match=f"is damaged: {TRAIN} images and {TRAIN - 2} labels instead of {TRAIN}"):
+    with pytest.raises(
+        NotFoundError, match=f"is damaged: {TRAIN} images and {TRAIN - 2} labels instead of {TRAIN}"
+    ):
         load_splits("MNIST", tmp_path, TRAIN, TEST)
 
 
-def test_a_cifar_file_with_another_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
+def test_a_cifar_file_with_another_checksum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[Any]
+) -> None:
     write_cifar(tmp_path, monkeypatch, datasets.CIFAR10, "labels")
-    monkeypatch.setattr(datasets.CIFAR10, "test_list", [["test_batch", "40351d587109b95175f43aff81a1287e"]])
-    with pytest.raises(NotFoundError, match="/test_batch is damaged: it cannot be read or has another checksum"):
+    monkeypatch.setattr(
+        datasets.CIFAR10, "test_list", [["test_batch", "40351d587109b95175f43aff81a1287e"]]
+    )
+    with pytest.raises(
+        NotFoundError, match="/test_batch is damaged: it cannot be read or has another checksum"
+    ):
         load_splits("CIFAR10", tmp_path, TRAIN, TEST)
     assert calls != [], "what is damaged is fetched anew"

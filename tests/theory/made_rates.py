@@ -25,7 +25,9 @@ def share(row: dict[str, Any]) -> int:
 
 
 def value(row: dict[str, Any]) -> float:
-    """7 T^-0.5, for controls 6 T^-0.7, 2 + 5 delta^0.8, or 0.25 + 3 (|tau_d|/T)^1.2, of a row of the plan."""
+    """7 T^-0.5, for controls 6 T^-0.7, 2 + 5 delta^0.8, or 0.25 + 3 (|tau_d|/T)^1.2, of a row of
+    the plan.
+    """
     part, _ = part_of(row)
     if is_control(row):
         return 6 * nominal(row["budget"]) ** -0.7
@@ -41,7 +43,13 @@ def nominal(budget: int) -> int:
     return {898: 128, 2050: 256, 4610: 512, 10242: 1024, 22530: 2048}[budget]
 
 
-def fill(database: Path, settings: Sequence[str] = ("seeds=0..1",), *, spread: float = 0.0, known: bool = True) -> int:
+def fill(
+    database: Path,
+    settings: Sequence[str] = ("seeds=0..1",),
+    *,
+    spread: float = 0.0,
+    known: bool = True,
+) -> int:
     """Store a made-up result of each run of the sweep; return how many.
 
     Args:
@@ -56,10 +64,17 @@ def fill(database: Path, settings: Sequence[str] = ("seeds=0..1",), *, spread: f
         for row in rows:
             dynamic = share(row) if row["clock"] == "computation" else 0
             total = ROUNDS * value(row) * (1 + spread * (1 if row["seed"] % 2 else -1))
-            columns = _run(row, random.Random(0), False) | {"rounds": ROUNDS, "dynamic_rounds": dynamic}
+            columns = _run(row, random.Random(0), False) | {
+                "rounds": ROUNDS,
+                "dynamic_rounds": dynamic,
+            }
             columns |= {"squared_gradients": total if known else None}
-            run_id = connection.execute(insert(runs).values(as_columns(connection, columns))).inserted_primary_key[0]
-            connection.execute(insert(evaluations), [_evaluation(run_id, 0, 9.0), _evaluation(run_id, ROUNDS, 0.1)])
+            run_id = connection.execute(
+                insert(runs).values(as_columns(connection, columns))
+            ).inserted_primary_key[0]
+            connection.execute(
+                insert(evaluations), [_evaluation(run_id, 0, 9.0), _evaluation(run_id, ROUNDS, 0.1)]
+            )
     engine.dispose()
     return len(rows)
 
@@ -69,12 +84,14 @@ def _evaluation(run_id: int, number: int, gap: float) -> dict[str, Any]:
 
 
 def static_rate(T: float, gamma: float, sigma: float, L: float, gap: float) -> float:
-    """Return the learning rate of the theorem on Algorithm 1 (``thm:nonconvex-static``); gamma = kappa + 1/m, gap = f(x_1) -
-    f*.
+    """Return the learning rate of the theorem on Algorithm 1 (``thm:nonconvex-static``); gamma =
+    kappa + 1/m, gap = f(x_1) - f*.
     """
     return min(math.sqrt(gap) / (4 * sigma * math.sqrt(L * gamma * T * math.log2(T))), 1 / L)
 
 
 def dynamic_rate(T: float, gamma: float, CV: float, L: float, gap: float) -> float:
-    """Return the learning rate of the theorem on Algorithm 2, Option 1 (``thm:nonconvex``); gamma = 2 kappa + 1/m."""
+    """Return the learning rate of the theorem on Algorithm 2, Option 1 (``thm:nonconvex``); gamma =
+    2 kappa + 1/m.
+    """
     return min(math.sqrt(gap) / (3 * CV * math.sqrt(L * gamma * T * math.log2(T))), 1 / L)

@@ -24,7 +24,9 @@ def test_the_static_theorem_by_hand() -> None:
 
 
 def test_the_dynamic_theorem_by_hand() -> None:
-    """The same with C V = 1: the rate is 2/(3 x 8); the bound 12 x 1 + (8 + 9)/16 + 16 x 3 x 4/16 with three dynamic rounds."""
+    """The same with C V = 1: the rate is 2/(3 x 8); the bound 12 x 1 + (8 + 9)/16 + 16 x 3 x 4/16
+    with three dynamic rounds.
+    """
     assert dynamic_rate(16, 1, 1, 1, 4) == pytest.approx(1 / 12)
     assert bounds.dynamic_bound(16, 1, 1, 1, 4) == pytest.approx(12 + 17 / 16)
     assert bounds.dynamic_bound(16, 1, 1, 1, 4, dynamic=3) == pytest.approx(12 + 17 / 16 + 12)
@@ -33,8 +35,9 @@ def test_the_dynamic_theorem_by_hand() -> None:
 def test_the_adaptive_theorem_by_hand() -> None:
     """T = 16, gamma = 4, C V = 1/(2 sqrt 2), so that C~ V = 1; zeta = 1, m = 2.
 
-    8 (27 sqrt(4 d)/16 + 8 sqrt(4 x 4/16) + 6 x 4/(2 x 64)) + 4 (125 x 4 d/16 + 24/16 + 15 x 16/(4 x 256)) + 1024 x 4/16:
-    without dynamic rounds 65.5 + 6.9375 + 256 = 328.4375; with d = 4 more by 54 + 500.
+    8 (27 sqrt(4 d)/16 + 8 sqrt(4 x 4/16) + 6 x 4/(2 x 64)) + 4 (125 x 4 d/16 + 24/16 + 15 x 16/(4 x
+    256)) + 1024 x 4/16: without dynamic rounds 65.5 + 6.9375 + 256 = 328.4375; with d = 4 more by
+    54 + 500.
     """
     cv = 1 / (2 * math.sqrt(2))
     assert bounds.adaptive_bound(16, 4, cv, 1, 2) == pytest.approx(328.4375)
@@ -50,5 +53,9 @@ def test_gamma_of_mfm() -> None:
 def test_kappas_are_those_of_the_rules(chain: str, m: int, f: int) -> None:
     *stages, rule = chain.split("+")
     component = REGISTRIES["aggregators"].parse(rule)
-    built = build_chain(component, [REGISTRIES["pre_aggregators"].parse(stage) for stage in stages], AggregatorSetting(m, f))
+    built = build_chain(
+        component,
+        [REGISTRIES["pre_aggregators"].parse(stage) for stage in stages],
+        AggregatorSetting(m, f),
+    )
     assert bounds.KAPPAS[chain](m, f) == pytest.approx(built.kappa)

@@ -1,4 +1,6 @@
-"""The search for the worst case of a rule: it finds those that are known, and breaks no bound that is proved."""
+"""The search for the worst case of a rule: it finds those that are known, and breaks no bound that
+is proved.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def matrix(*rows: float) -> Tensor:
 
 
 def test_a_ratio_by_hand() -> None:
-    """The median of 9, 0, 2 is 2; the honest mean is 1, and the variance ((0 - 1)^2 + (2 - 1)^2)/2 = 1: (2 - 1)^2/1 = 1.
+    """The median of 9, 0, 2 is 2; the honest mean is 1, and the variance ((0 - 1)^2 + (2 - 1)^2)/2
+    = 1: (2 - 1)^2/1 = 1.
 
     The mean is 11/3: (11/3 - 1)^2 = 64/9 = 7.1111.
     """
@@ -61,11 +64,13 @@ def test_an_aggregate_that_is_no_number_is_infinitely_far() -> None:
 
 @pytest.mark.parametrize(("m", "f"), [(5, 2), (5, 1), (9, 4), (9, 2)])
 def test_the_exact_kappa_of_the_median(m: int, f: int) -> None:
-    """k/(h - k), h = m - f and k = (m - 1)/2: of the h sorted honest numbers, k + 1 to k + h - m + 1 can be made the median.
+    """k/(h - k), h = m - f and k = (m - 1)/2: of the h sorted honest numbers, k + 1 to k + h - m +
+    1 can be made the median.
 
-    At worst the Byzantine ones are above all, and it is the (k + 1)-th, with k numbers at 0 and h - k at 1: the mean is
-    (h - k)/h, the error k/h, the variance k (h - k)/h^2, the ratio k/(h - k). With (5, 2): 0, 0, 1, and kappa = 2. No
-    dimension makes it worse, as both sums run over coordinates.
+    At worst the Byzantine ones are above all, and it is the (k + 1)-th, with k numbers at 0 and h -
+    k at 1: the mean is (h - k)/h, the error k/h, the variance k (h - k)/h^2, the ratio k/(h - k).
+    With (5, 2): 0, 0, 1, and kappa = 2. No dimension makes it worse, as both sums run over
+    coordinates.
     """
     h, k = m - f, (m - 1) // 2
     found = search(rule("cwmed", m, f), QUICK)
@@ -75,7 +80,9 @@ def test_the_exact_kappa_of_the_median(m: int, f: int) -> None:
 
 
 def test_random_moves_climb_to_the_worst_case() -> None:
-    """Among 0, ..., 8 the first four are Byzantine: median 4, honest mean 6 and variance 2 give 2; the exact value is 4."""
+    """Among 0, ..., 8 the first four are Byzantine: median 4, honest mean 6 and variance 2 give 2;
+    the exact value is 4.
+    """
     start = np.arange(9.0)[:, None]
     state = kappa._Search(rule("cwmed", 9, 4), Effort(dimension=1, steps=1500))
     assert state.value(start) == pytest.approx(2, rel=1e-5)
@@ -111,7 +118,9 @@ def test_the_gradient_leads_up() -> None:
 
 @pytest.mark.parametrize("text", ["mean", "mfm"])
 def test_what_has_no_kappa_has_none(text: str) -> None:
-    """The mean follows one far vector; MFM averages vectors nearer than its threshold, however close the honest ones are."""
+    """The mean follows one far vector; MFM averages vectors nearer than its threshold, however
+    close the honest ones are.
+    """
     found = search(rule(text, 5, 2), QUICK)
     assert found.unbounded
     assert found.proved is None
@@ -131,7 +140,9 @@ PLACES = [(5, 2), (5, 1), (9, 4), (9, 3), (17, 8), (17, 7)]
 
 
 def is_legal(text: str, m: int, f: int) -> bool:
-    """Return True if a rule is defined for this number of workers; Krum and Bulyan are not defined for all."""
+    """Return True if a rule is defined for this number of workers; Krum and Bulyan are not defined
+    for all.
+    """
     try:
         rule(text, m, f)
     except SpecError:
@@ -140,7 +151,10 @@ def is_legal(text: str, m: int, f: int) -> bool:
 
 
 PROVED = [
-    pytest.param(text, m, f, marks=pytest.mark.slow if (text, m) == ("smea", 17) else pytest.mark.thorough)  # 24,310 subsets
+    # 24,310 subsets
+    pytest.param(
+        text, m, f, marks=pytest.mark.slow if (text, m) == ("smea", 17) else pytest.mark.thorough
+    )
     for text, (m, f) in itertools.product([*RULES.entries(), "nnm+cwmed", "nnm+gm"], PLACES)
     if text != "mfm" and is_legal(text, m, f)
 ]
@@ -184,7 +198,10 @@ def test_a_seed_is_a_search() -> None:
 
 def test_more_effort_finds_no_less() -> None:
     own = rule("krum", 7, 2)
-    assert search(own, Effort(restarts=4, steps=40)).empirical >= search(own, Effort(restarts=2, steps=40)).empirical
+    assert (
+        search(own, Effort(restarts=4, steps=40)).empirical
+        >= search(own, Effort(restarts=2, steps=40)).empirical
+    )
 
 
 def test_a_search_ends_in_time() -> None:
@@ -204,7 +221,9 @@ def test_progress() -> None:
 def test_a_state_is_the_initial_one() -> None:
     """A rule that takes half of what it said before is searched as at its first call."""
 
-    def remember(messages: Tensor, state: dict[str, Tensor], _: object) -> tuple[Tensor, dict[str, Tensor]]:
+    def remember(
+        messages: Tensor, state: dict[str, Tensor], _: object
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         now = messages.mean(0) + state.get("before", 1000.0)
         return now - 1000.0 if not state else now, {"before": now}
 
@@ -215,14 +234,21 @@ def test_a_state_is_the_initial_one() -> None:
     assert not search(rule("cwmed", 4, 0), QUICK).stateful
 
 
-@pytest.mark.parametrize(("text", "flows"), [("mean", True), ("krum", True), ("cwmed", True), ("gm", True)])
+@pytest.mark.parametrize(
+    ("text", "flows"), [("mean", True), ("krum", True), ("cwmed", True), ("gm", True)]
+)
 def test_the_gradient_is_used_where_there_is_one(text: str, flows: bool) -> None:
     assert differentiable(rule(text, 9, 2), 3) is flows
     assert search(rule(text, 9, 2), Effort(restarts=1, steps=3)).gradient is flows
 
 
 def test_a_rule_that_autograd_does_not_see_has_no_gradient() -> None:
-    hidden = Subject("hidden", Aggregator(lambda messages, state, _: (messages.detach().mean(0), state), None), 5, 1)
+    hidden = Subject(
+        "hidden",
+        Aggregator(lambda messages, state, _: (messages.detach().mean(0), state), None),
+        5,
+        1,
+    )
     assert not differentiable(hidden, 2)
 
 

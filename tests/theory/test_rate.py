@@ -1,4 +1,6 @@
-"""Exponents read from made-up results of the sweep; and the sweep, which is what the theorems are about."""
+"""Exponents read from made-up results of the sweep; and the sweep, which is what the theorems are
+about.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,11 @@ def test_exponents_of_made_up_runs(database: Path) -> None:
         assert one.slope == pytest.approx(exponents[part], abs=1e-3)
         assert one.low == pytest.approx(one.high, abs=1e-2)
         assert (one.points, one.left_out, one.seeds, one.controlled) == (sizes[part], 0, 2, True)
-        assert math.isnan(one.control[0]) if part != "rounds" else one.control == (pytest.approx(-0.7, abs=1e-3),) * 3
+        assert (
+            math.isnan(one.control[0])
+            if part != "rounds"
+            else one.control == (pytest.approx(-0.7, abs=1e-3),) * 3
+        )
 
 
 def test_points_of_made_up_runs(database: Path) -> None:
@@ -59,7 +65,9 @@ def test_points_of_made_up_runs(database: Path) -> None:
     assert list(delta["x"]) == pytest.approx([f / 25 for f in (1, 2, 3, 4, 6, 8, 10, 12)])
     switches = rate.series(found, "switches", "eta = 1/L")
     assert list(switches["x"]) == [k / ROUNDS for k in (2, 4, 8, 16, 32, 64)]
-    assert switches["mean"].to_numpy() == pytest.approx([3 * x**1.2 for x in switches["x"]], rel=1e-8)
+    assert switches["mean"].to_numpy() == pytest.approx(
+        [3 * x**1.2 for x in switches["x"]], rel=1e-8
+    )
 
 
 def test_the_excess_is_over_the_run_of_the_same_seed(tmp_path: Path) -> None:
@@ -89,15 +97,23 @@ def test_nothing_stored(tmp_path: Path, database: Path) -> None:
 
 
 def test_theory_is_that_of_the_bounds(database: Path) -> None:
-    """At T = 128, m = 9, f = 2, L = 3, f(x_1) - f* = 9: kappa = 7.84; log2 T = 7; C^2 = 8 log(16 x 81 x 128) = 96.1534.
+    """At T = 128, m = 9, f = 2, L = 3, f(x_1) - f* = 9: kappa = 7.84; log2 T = 7; C^2 = 8 log(16 x
+    81 x 128) = 96.1534.
 
-    Static: gamma = 7.9511, sigma^2 = 0.08. Option 1: gamma = 15.7911, (C V)^2 = 96.1534 x 0.0008. Option 2: gamma~ = 1.6914,
-    C V = 9.8058 x 5.6569 = 55.4699, |f| <= 3/2 x 4.25^2 = 27.09375 on K, zeta = 2 x 27.09375 + 3 = 57.1875.
+    Static: gamma = 7.9511, sigma^2 = 0.08. Option 1: gamma = 15.7911, (C V)^2 = 96.1534 x 0.0008.
+    Option 2: gamma~ = 1.6914, C V = 9.8058 x 5.6569 = 55.4699, |f| <= 3/2 x 4.25^2 = 27.09375 on K,
+    zeta = 2 x 27.09375 + 3 = 57.1875.
     """
     found = points(database)
-    first = {setting: rate.series(found, "rounds", setting).iloc[0] for setting in rate.PARTS["rounds"].predicted}
+    first = {
+        setting: rate.series(found, "rounds", setting).iloc[0]
+        for setting in rate.PARTS["rounds"].predicted
+    }
     static = 16 * math.sqrt(27 * 0.08 * 7.9511 * 7 / 128) + 2 * (27 + 2 * 0.08 * 7.9511) / 128
-    dynamic = 12 * math.sqrt(96.1534 * 0.0008 * 27 * 15.7911 * 7 / 128) + (54 + 9 * 96.1534 * 0.0008 * 15.7911) / 128
+    dynamic = (
+        12 * math.sqrt(96.1534 * 0.0008 * 27 * 15.7911 * 7 / 128)
+        + (54 + 9 * 96.1534 * 0.0008 * 15.7911) / 128
+    )
     adaptive = bounds.adaptive_bound(128, 1.6914, 55.4699, 57.1875, 9)
     for setting, bound in zip(first, (static, dynamic, adaptive), strict=True):
         assert first[setting]["bound"] == pytest.approx(bound, rel=1e-4)
@@ -108,9 +124,13 @@ def test_theory_is_that_of_the_bounds(database: Path) -> None:
     assert fits["rounds", "static"].share < 0.1
     assert -0.5 < fits["rounds", "static"].of_bound < -0.4
     mfm = rate.series(found, "delta", "mfm")
-    assert list(mfm["theory"]) == pytest.approx([math.sqrt(32 * x**2 + 1 / 25) - 0.2 for x in mfm["x"]])
+    assert list(mfm["theory"]) == pytest.approx(
+        [math.sqrt(32 * x**2 + 1 / 25) - 0.2 for x in mfm["x"]]
+    )
     cwmed = rate.series(found, "delta", "cwmed")
-    assert cwmed["theory"].iloc[-1] == pytest.approx(math.sqrt(2 * 4 * 13**2 + 1 / 25) - math.sqrt(8.04))
+    assert cwmed["theory"].iloc[-1] == pytest.approx(
+        math.sqrt(2 * 4 * 13**2 + 1 / 25) - math.sqrt(8.04)
+    )
     logs = np.log([[x, math.sqrt(32 * x**2 + 1 / 25) - 0.2] for x in mfm["x"]])
     assert fits["delta", "mfm"].of_bound == pytest.approx(np.polyfit(*logs.T, 1)[0])
     assert fits["switches", "eta = 1/L"].of_bound == pytest.approx(1)
@@ -118,13 +138,19 @@ def test_theory_is_that_of_the_bounds(database: Path) -> None:
 
 
 def test_the_floor_of_delta_is_subtracted_seed_by_seed(database: Path) -> None:
-    """2 + 5 delta^0.8 with seeds 10% apart: the excess is 5 delta^0.8, and ``whole`` still has the floor."""
+    """2 + 5 delta^0.8 with seeds 10% apart: the excess is 5 delta^0.8, and ``whole`` still has the
+    floor.
+    """
     found = points(database)
     for setting in rate.PARTS["delta"].predicted:
         own = rate.series(found, "delta", setting)
         assert own["mean"].to_numpy() == pytest.approx([5 * x**0.8 for x in own["x"]], rel=1e-8)
-        assert own["std"].to_numpy() == pytest.approx([0.5 * math.sqrt(2) * x**0.8 for x in own["x"]], rel=1e-8)
-        assert own["whole"].to_numpy() == pytest.approx([2 + 5 * x**0.8 for x in own["x"]], rel=1e-8)
+        assert own["std"].to_numpy() == pytest.approx(
+            [0.5 * math.sqrt(2) * x**0.8 for x in own["x"]], rel=1e-8
+        )
+        assert own["whole"].to_numpy() == pytest.approx(
+            [2 + 5 * x**0.8 for x in own["x"]], rel=1e-8
+        )
 
 
 @pytest.mark.parametrize(
@@ -147,17 +173,40 @@ def test_the_floor_of_delta_is_subtracted_seed_by_seed(database: Path) -> None:
     ],
 )
 def test_verdicts(changed: dict[str, Any], verdict: str) -> None:
-    """By the theorem's own exponent over the points, not by the limit that the text names, and beside the control."""
+    """By the theorem's own exponent over the points, not by the limit that the text names, and
+    beside the control.
+    """
     none = (math.nan,) * 3
-    slope = rate.Slope("delta", "mfm", "delta", "excess", 8, 0, 0, 5, 1.2, 1.0, 1.4, 1.0, 1.1, math.nan, none, controlled=True)
+    slope = rate.Slope(
+        "delta",
+        "mfm",
+        "delta",
+        "excess",
+        8,
+        0,
+        0,
+        5,
+        1.2,
+        1.0,
+        1.4,
+        1.0,
+        1.1,
+        math.nan,
+        none,
+        controlled=True,
+    )
     assert slope._replace(**changed).verdict == verdict
 
 
 def test_unclear_points_and_a_control_that_has_not_been_run(tmp_path: Path) -> None:
-    """With two seeds 10% apart, Student's interval is 1.27 times the mean on each side: every point is unclear."""
+    """With two seeds 10% apart, Student's interval is 1.27 times the mean on each side: every point
+    is unclear.
+    """
     path = tmp_path / "one.db"
     fill(path, spread=0.1)
-    keys = [row["run_key"] for row in rows_of("verify-rate", "seeds=0..1") if not rate.is_control(row)]
+    keys = [
+        row["run_key"] for row in rows_of("verify-rate", "seeds=0..1") if not rate.is_control(row)
+    ]
     found = rate.slopes(rate.cells(rate.measure(*rate.read(open_read_only(str(path)), keys))))
     assert all(one.unclear == one.points for one in found)
     assert {one.part for one in found if not one.controlled} == {"rounds"}
@@ -168,18 +217,30 @@ def test_unclear_points_and_a_control_that_has_not_been_run(tmp_path: Path) -> N
 
 def test_every_run_belongs_to_a_setting() -> None:
     counts = pd.Series([rate.part_of(row) for row in ROWS]).value_counts().to_dict()
-    assert counts == {place: {"rounds": 10, "optimum": 5, "delta": 9, "switches": 7}[place[0]] for place in SETTINGS}
+    assert counts == {
+        place: {"rounds": 10, "optimum": 5, "delta": 9, "switches": 7}[place[0]]
+        for place in SETTINGS
+    }
 
 
 def test_a_control_has_the_rounds_and_learning_rates_of_its_line() -> None:
-    """It differs in noise and Byzantine workers only; without noise, every point of ``optimum`` keeps the gradient 0."""
+    """It differs in noise and Byzantine workers only; without noise, every point of ``optimum``
+    keeps the gradient 0.
+    """
     lines: dict[bool, list[Any]] = {True: [], False: []}
     for row in ROWS:
         if rate.part_of(row)[0] == "rounds":
-            spec = {**row["spec"], "task": {**row["spec"]["task"], "sigma": 0}, "attack": None, "byzantine": 0}
+            spec = {
+                **row["spec"],
+                "task": {**row["spec"]["task"], "sigma": 0},
+                "attack": None,
+                "byzantine": 0,
+            }
             lines[rate.is_control(row)].append(spec)
     assert lines[True] == lines[False]
-    assert all(row["spec"]["task"]["start"] == (0, 0) for row in ROWS if rate.part_of(row)[0] == "optimum")
+    assert all(
+        row["spec"]["task"]["start"] == (0, 0) for row in ROWS if rate.part_of(row)[0] == "optimum"
+    )
 
 
 def test_budgets_are_those_of_powers_of_two() -> None:
@@ -196,7 +257,9 @@ def _rate(row: dict[str, Any]) -> float:
     V = row["spec"]["task"]["sigma"] * math.sqrt(2)
     if rate.part_of(row)[1] == "static":
         return static_rate(T, bounds.kappa_cwmed(m, f) + 1 / m, V, 3, 9)
-    return dynamic_rate(T, 2 * bounds.kappa_cwmed(m, f) + 1 / m, universal_coefficient(m, T) * V, 3, 9)
+    return dynamic_rate(
+        T, 2 * bounds.kappa_cwmed(m, f) + 1 / m, universal_coefficient(m, T) * V, 3, 9
+    )
 
 
 def test_learning_rates_are_the_theorems() -> None:
@@ -205,7 +268,9 @@ def test_learning_rates_are_the_theorems() -> None:
         if setting in ("static", "option 1"):
             assert row["learning_rate"] == pytest.approx(_rate(row), rel=1e-3)
         elif part == "switches":
-            assert row["learning_rate"] == pytest.approx(1 / 3 if setting == "eta = 1/L" else 1 / 30, rel=1e-3)
+            assert row["learning_rate"] == pytest.approx(
+                1 / 3 if setting == "eta = 1/L" else 1 / 30, rel=1e-3
+            )
         else:
             assert (row["lr_rule"], row["learning_rate"]) == ("adagrad-norm", 1.0)
 

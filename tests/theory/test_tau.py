@@ -17,13 +17,18 @@ SPEC = RunSpec(method=METHOD, attack="none", model="logistic", workers=5, byzant
 
 
 def test_a_filter_with_a_limit_between_two_ratios_tells_them_apart() -> None:
-    """The same run with a tau below some ratios rejects the first correction with a larger one, and none before it."""
+    """The same run with a tau below some ratios rejects the first correction with a larger one, and
+    none before it.
+    """
     ratios = honest_ratios(SPEC, data_directory(None))
     tau = float(np.median(ratios))
     first = next(place for place, ratio in enumerate(ratios) if ratio > tau)
     rows = [
         row
-        for event in simulate(RunSpec(**{**vars(SPEC), "method": f"dynabro:filter=adaptive,tau={tau:.9f}"}), compile="off")
+        for event in simulate(
+            RunSpec(**{**vars(SPEC), "method": f"dynabro:filter=adaptive,tau={tau:.9f}"}),
+            compile="off",
+        )
         for row in getattr(event, "rounds", ())
     ]
     accepted = [row.accepted for row in rows if row.accepted is not None]
@@ -32,7 +37,13 @@ def test_a_filter_with_a_limit_between_two_ratios_tells_them_apart() -> None:
 
 def test_quantiles() -> None:
     found = summary("cwtm", 1, [1.0] * 998 + [3.0, math.nan])
-    assert (found.corrections, found.median, found.q99, found.largest, found.above) == (1000, 1.0, 1.0, math.inf, 0.002)
+    assert (found.corrections, found.median, found.q99, found.largest, found.above) == (
+        1000,
+        1.0,
+        1.0,
+        math.inf,
+        0.002,
+    )
 
 
 def test_what_has_no_ratio(tmp_path: Path) -> None:

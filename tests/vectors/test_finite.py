@@ -13,8 +13,22 @@ from dynabro_cli.vectors.finite import finite_rows, sound
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_finite_rows(dtype: torch.dtype) -> None:
     largest = torch.finfo(dtype).max
-    rows = [[0.0, 1.0], [math.nan, 1.0], [1.0, math.inf], [-math.inf, math.inf], [largest, -largest], [0.0, -math.nan]]
-    assert finite_rows(torch.tensor(rows, dtype=dtype)).tolist() == [True, False, False, False, True, False]
+    rows = [
+        [0.0, 1.0],
+        [math.nan, 1.0],
+        [1.0, math.inf],
+        [-math.inf, math.inf],
+        [largest, -largest],
+        [0.0, -math.nan],
+    ]
+    assert finite_rows(torch.tensor(rows, dtype=dtype)).tolist() == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_finite_messages_are_returned_themselves() -> None:

@@ -1,4 +1,6 @@
-"""Gram matrices and distances: as the differences' own products, however close, large or small the messages are."""
+"""Gram matrices and distances: as the differences' own products, however close, large or small the
+messages are.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,21 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.vectors import gram as module
-from dynabro_cli.vectors.gram import COLUMNS, around, central, distances, gram, squared_distances, unit
+from dynabro_cli.vectors.gram import (
+    COLUMNS,
+    around,
+    central,
+    distances,
+    gram,
+    squared_distances,
+    unit,
+)
 
 
 def draw(m: int, d: int, spread: float, seed: int = 0) -> Tensor:
-    """Messages around a common vector of length sqrt d, at distances of about ``spread`` times that."""
+    """Messages around a common vector of length sqrt d, at distances of about ``spread`` times
+    that.
+    """
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(d, generator=generator) + spread * torch.randn(m, d, generator=generator)
 
@@ -38,16 +50,22 @@ LARGE = 2 * COLUMNS + 5
 
 @pytest.mark.parametrize(("spread", "needed"), [(3.0, 0), (0.3, 0), (0.01, 1), (1e-4, 1)])
 @pytest.mark.parametrize("d", [3000, LARGE])
-def test_close_messages_are_told_apart(spread: float, needed: int, d: int, centres: list[int]) -> None:
+def test_close_messages_are_told_apart(
+    spread: float, needed: int, d: int, centres: list[int]
+) -> None:
     messages = draw(9, d, spread)
-    torch.testing.assert_close(squared_distances(gram(messages)), by_difference(messages), rtol=2e-5, atol=0)
+    torch.testing.assert_close(
+        squared_distances(gram(messages)), by_difference(messages), rtol=2e-5, atol=0
+    )
     assert len(centres) == needed
 
 
 @pytest.mark.parametrize("exponent", [-40, -30, 0, 30, 40, 60])
 @pytest.mark.parametrize("d", [5, LARGE])
 def test_no_square_overflows_or_underflows(exponent: int, d: int) -> None:
-    """2^-60 and 2^60 are the squares, in single precision at the end of its range; beyond that, they are of no number."""
+    """2^-60 and 2^60 are the squares, in single precision at the end of its range; beyond that,
+    they are of no number.
+    """
     messages = draw(9, d, 0.5) * 2.0**exponent
     scaled = squared_distances(gram(messages)) / 4.0**exponent
     torch.testing.assert_close(scaled, by_difference(messages / 2.0**exponent), rtol=2e-5, atol=0)
@@ -62,7 +80,9 @@ def test_one_large_message_takes_no_digits_from_the_others() -> None:
 
 
 @pytest.mark.parametrize("d", [30, LARGE])
-def test_without_a_decision_on_the_host_it_is_the_same(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_decision_on_the_host_it_is_the_same(
+    d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The host decides nothing, as with a GPU."""
     for spread, factor in ((3.0, 1.0), (1e-3, 1.0), (0.5, 1e30), (0.5, 1e-30)):
         messages = draw(9, d, spread) * factor
@@ -73,10 +93,14 @@ def test_without_a_decision_on_the_host_it_is_the_same(d: int, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("looks", [True, False])
-def test_differences_that_are_too_large_for_a_number(looks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differences_that_are_too_large_for_a_number(
+    looks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "host_may_look", lambda _: looks)
     messages = torch.tensor([[3e38], [-3e38], [3e38], [2.9e38]])
-    torch.testing.assert_close(squared_distances(gram(messages)), by_difference(messages), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        squared_distances(gram(messages)), by_difference(messages), rtol=1e-5, atol=0
+    )
 
 
 @pytest.mark.parametrize("d", [30, LARGE])
@@ -93,7 +117,9 @@ def test_equal_messages_tie_exactly(d: int, centres: list[int]) -> None:
 
 
 def test_one_close_pair_is_enough(centres: list[int]) -> None:
-    """Two that are nearly equal, among others that are far: what tells them apart must not be lost."""
+    """Two that are nearly equal, among others that are far: what tells them apart must not be
+    lost.
+    """
     messages = draw(9, LARGE, 1.0)
     messages[7] = messages[3] * (1 + 1e-2)
     messages[5] = messages[3]
@@ -114,7 +140,9 @@ def test_the_central_message_is_one_of_the_majority() -> None:
 
 def test_around_a_weighted_mean() -> None:
     # around (0 + 2)/2 = 1: -1, 2, 1
-    products = around(gram(torch.tensor([[0.0], [3.0], [2.0]])), torch.tensor([0.5, 0.0, 0.5]).double())
+    products = around(
+        gram(torch.tensor([[0.0], [3.0], [2.0]])), torch.tensor([0.5, 0.0, 0.5]).double()
+    )
     assert products.tolist() == [[1.0, -2.0, -1.0], [-2.0, 4.0, 2.0], [-1.0, 2.0, 1.0]]
 
 
@@ -122,5 +150,7 @@ def test_around_a_weighted_mean() -> None:
 def test_distances_of_double_precision_numbers_of_any_size(exponent: int) -> None:
     messages = draw(5, 4, 0.5).double()
     found = distances(messages * 2.0**exponent)
-    torch.testing.assert_close(found / 2.0**exponent, by_difference(messages).sqrt(), rtol=1e-10, atol=0)
+    torch.testing.assert_close(
+        found / 2.0**exponent, by_difference(messages).sqrt(), rtol=1e-10, atol=0
+    )
     assert float(unit(messages)) == 1

@@ -38,15 +38,26 @@ def draw(m: int, d: int, seed: int, copies: list[tuple[int, int]] = []) -> Tenso
 
 
 def first_equal(vectors: Tensor) -> list[int]:
-    return [next((i for i in range(j) if torch.equal(vectors[i], vectors[j])), j) for j in range(len(vectors))]
+    return [
+        next((i for i in range(j) if torch.equal(vectors[i], vectors[j])), j)
+        for j in range(len(vectors))
+    ]
 
 
 pairs = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6)
 
 
 @settings(max_examples=60, deadline=None)
-@given(m=st.integers(1, 21), d=st.integers(1, 3000), seed=st.integers(0, 99), copies=pairs, threads=st.integers(1, 3))
-def test_products_and_equal_vectors(m: int, d: int, seed: int, copies: list[tuple[int, int]], threads: int) -> None:
+@given(
+    m=st.integers(1, 21),
+    d=st.integers(1, 3000),
+    seed=st.integers(0, 99),
+    copies=pairs,
+    threads=st.integers(1, 3),
+)
+def test_products_and_equal_vectors(
+    m: int, d: int, seed: int, copies: list[tuple[int, int]], threads: int
+) -> None:
     vectors = draw(m, d, seed, copies)
     torch.set_num_threads(threads)
     found, first = kernel()(vectors)
@@ -70,7 +81,9 @@ def test_many_columns_and_any_number_of_threads() -> None:
 
 
 def test_vectors_that_part_late_are_told_apart() -> None:
-    """In the last number; where two are equal to a third in one chunk, and to each other in all; and rows of a wider matrix."""
+    """In the last number; where two are equal to a third in one chunk, and to each other in all;
+    and rows of a wider matrix.
+    """
     wide = torch.zeros(6, 70_000)
     vectors = wide[:, 5:-7]
     vectors[1, -1] = 1
@@ -81,7 +94,9 @@ def test_vectors_that_part_late_are_told_apart() -> None:
 
 
 def test_vectors_that_are_equal_in_parts_are_not_equal() -> None:
-    """The last equals the first up to a column, and the second from there on: two blocks of the same chunk."""
+    """The last equals the first up to a column, and the second from there on: two blocks of the
+    same chunk.
+    """
     vectors = torch.zeros(3, 64 * 1024)
     vectors[1, 0] = 1
     vectors[1:, 600] = 2
@@ -102,7 +117,9 @@ def test_in_a_compiled_function_it_is_the_same_matrix(exponent: int, spread: flo
     """However close, large or small the messages are, and with equal ones among them."""
     generator = torch.Generator().manual_seed(1)
     d = SMALL // 5
-    messages = (torch.randn(d, generator=generator) + spread * torch.randn(9, d, generator=generator)) * 2.0**exponent
+    messages = (
+        torch.randn(d, generator=generator) + spread * torch.randn(9, d, generator=generator)
+    ) * 2.0**exponent
     messages[[2, 5, 8]] = messages[4].clone()
     found = module._by_kernel(messages)
     assert found is not None

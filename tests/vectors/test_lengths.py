@@ -11,9 +11,15 @@ from dynabro_cli.vectors.lengths import clipped, length, lengths
 
 @pytest.mark.parametrize("looks", [True, False])
 @pytest.mark.parametrize(
-    ("dtype", "sizes"), [(torch.float32, [1e-38, 1e-30, 0.0, 1.0, 1e20, 3e37]), (torch.float64, [1e-200, 1.0, 1e200, 1e307])]
+    ("dtype", "sizes"),
+    [
+        (torch.float32, [1e-38, 1e-30, 0.0, 1.0, 1e20, 3e37]),
+        (torch.float64, [1e-200, 1.0, 1e200, 1e307]),
+    ],
 )
-def test_any_size(dtype: torch.dtype, sizes: list[float], looks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_size(
+    dtype: torch.dtype, sizes: list[float], looks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "host_may_look", lambda _: looks)
     for size in sizes:
         vectors = size * torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=dtype)
@@ -28,4 +34,7 @@ def test_a_small_vector_beside_others() -> None:
 
 def test_clipped() -> None:
     vectors = torch.tensor([[3e20, 4e20], [0.3, 0.4]])
-    torch.testing.assert_close(clipped(vectors, lengths(vectors), torch.tensor(1.0)), torch.tensor([[0.6, 0.8], [0.3, 0.4]]))
+    torch.testing.assert_close(
+        clipped(vectors, lengths(vectors), torch.tensor(1.0)),
+        torch.tensor([[0.6, 0.8], [0.3, 0.4]]),
+    )

@@ -1,7 +1,9 @@
-"""Places where runs are made, one module or package each: ``--executor NAME`` opens the one called NAME.
+"""Places where runs are made, one module or package each: ``--executor NAME`` opens the one called
+NAME.
 
-A back end is a module with a function ``opened``: a context manager that starts what takes long, such as processes or a
-connection, and yields a function from runs to ``Places``. Nothing else names the back ends.
+A back end is a module with a function ``opened``: a context manager that starts what takes long,
+such as processes or a connection, and yields a function from runs to ``Places``. Nothing else names
+the back ends.
 """
 
 from __future__ import annotations
@@ -29,12 +31,21 @@ def names() -> list[str]:
 
 
 def check(options: Options) -> None:
-    """Raise SpecError with all problems of the options that are known without looking for devices."""
+    """Raise SpecError with all problems of the options that are known without looking for
+    devices.
+    """
     if options.executor not in names():
-        raise SpecError(f"executor={options.executor} is not legal. Try: --executor {' or '.join(names())}")
+        raise SpecError(
+            f"executor={options.executor} is not legal. Try: --executor {' or '.join(names())}"
+        )
     if options.address is not None and options.executor == "local":
         raise SpecError(f"address={options.address} is not valid here: it requires --executor ray")
-    limits = {"jobs": 0 if options.executor == "local" else 1, "threads": 1, "max_retries": 0, "jobs_per_gpu": 1}
+    limits = {
+        "jobs": 0 if options.executor == "local" else 1,
+        "threads": 1,
+        "max_retries": 0,
+        "jobs_per_gpu": 1,
+    }
     values = {name: getattr(options, name) for name in limits}
     problems = [
         f"{name}={value} is not legal; it must be at least {limits[name]}"
@@ -43,11 +54,16 @@ def check(options: Options) -> None:
     ]
     problems += [
         f"{name}={value} is not legal; it must be a number of seconds above 0"
-        for name, value in (("timeout", options.timeout), ("checkpoint_every", options.checkpoint_every))
+        for name, value in (
+            ("timeout", options.timeout),
+            ("checkpoint_every", options.checkpoint_every),
+        )
         if value is not None and not 0 < value < math.inf
     ]
     if options.threads is not None and options.threads > MOST_THREADS:
-        problems.append(f"threads={options.threads} is not legal; it must be at most {MOST_THREADS}")
+        problems.append(
+            f"threads={options.threads} is not legal; it must be at most {MOST_THREADS}"
+        )
     if problems:
         raise SpecError(problems)
     check_choice(options.compile)

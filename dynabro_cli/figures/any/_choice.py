@@ -33,7 +33,9 @@ MOST_PANELS, MOST_SERIES = 12, 16
 
 
 class Series(NamedTuple):
-    """Things with a colour: the runs with a column ``series``, the words and the look of each, and the title of the legend."""
+    """Things with a colour: the runs with a column ``series``, the words and the look of each, and
+    the title of the legend.
+    """
 
     runs: pd.DataFrame
     labels: dict[str, str]
@@ -41,8 +43,11 @@ class Series(NamedTuple):
     title: str
 
 
-def series_of(runs: pd.DataFrame, choice: Choice, hue: str | None, shown: Sequence[str | None]) -> Series:
-    """Name the series: the value of ``hue``, and of everything else in which runs differ and that is not shown.
+def series_of(
+    runs: pd.DataFrame, choice: Choice, hue: str | None, shown: Sequence[str | None]
+) -> Series:
+    """Name the series: the value of ``hue``, and of everything else in which runs differ and that
+    is not shown.
 
     So a line is always a mean over seeds only.
 
@@ -53,15 +58,28 @@ def series_of(runs: pd.DataFrame, choice: Choice, hue: str | None, shown: Sequen
     known = [*given, *(("pre_aggregators", "aggregator") if RULE in given else ())]
     parts = ([hue] if hue else []) + telling_apart(runs.to_dict("records"), COLUMNS, known)
     texts = [
-        method_names(runs) if name == "method" else runs[name].map(lambda value, name=name: text_of(name, value))
+        method_names(runs)
+        if name == "method"
+        else runs[name].map(lambda value, name=name: text_of(name, value))
         for name in parts
     ]
-    names = [", ".join(words) for words in zip(*texts, strict=True)] if texts else ["all runs"] * len(runs)
+    names = (
+        [", ".join(words) for words in zip(*texts, strict=True)]
+        if texts
+        else ["all runs"] * len(runs)
+    )
     named = runs.assign(series=names)
-    raw = dict(zip(named["series"], named[hue].map(str) if hue and len(parts) == 1 else named["series"], strict=True))
+    raw = dict(
+        zip(
+            named["series"],
+            named[hue].map(str) if hue and len(parts) == 1 else named["series"],
+            strict=True,
+        )
+    )
     if len(raw) > MOST_SERIES:
         raise SpecError(
-            f"the runs differ in {len(raw)} ways, and {MOST_SERIES} lines can be distinguished; narrow them with --where, "
+            f"the runs differ in {len(raw)} ways, and {MOST_SERIES} lines can be "
+            "distinguished; narrow them with --where, "
             "or show a column with --facet"
         )
     places = choice.arranged(list(dict.fromkeys(names)), raw)
@@ -75,15 +93,19 @@ def series_of(runs: pd.DataFrame, choice: Choice, hue: str | None, shown: Sequen
 
 
 def chosen(runs: pd.DataFrame, choice: Choice) -> tuple[str, Choice]:
-    """Choose a plot of some sweeps' runs, and what it shows where: fields of the grids, never one that follows from others.
+    """Choose a plot of some sweeps' runs, and what it shows where: fields of the grids, never one
+    that follows from others.
 
-    Numbers are along the axis, or else the adversary; the compared thing, methods or rules, has the colour.
+    Numbers are along the axis, or else the adversary; the compared thing, methods or rules, has the
+    colour.
     """
     several = ["sweep"] if runs["sweep"].nunique() > 1 else []
     runs = with_columns(runs, (*several, choice.x, choice.hue, choice.facet))
     needed = telling_apart(runs.astype(str).to_dict("records"), COLUMNS, ["seed"])
     if {"pre_aggregators", "aggregator"} <= set(needed):
-        needed = [RULE if name == "aggregator" else name for name in needed if name != "pre_aggregators"]
+        needed = [
+            RULE if name == "aggregator" else name for name in needed if name != "pre_aggregators"
+        ]
     given = {choice.x, choice.hue, choice.facet}
     free = [name for name in (*needed, *several) if name not in given]
     if not free and choice.x is None:
@@ -99,14 +121,30 @@ def chosen(runs: pd.DataFrame, choice: Choice) -> tuple[str, Choice]:
         return found
 
     numbers = [name for name in free if is_number(runs, name)]
-    x = take(choice.x, [*(["switching"] if "switching" in numbers else []), *numbers, "attack", "switching", RULE, *needed])
-    hue = take(choice.hue, ["method", RULE, "aggregator", "pre_aggregators", *TUNING, *needed, *several])
+    x = take(
+        choice.x,
+        [
+            *(["switching"] if "switching" in numbers else []),
+            *numbers,
+            "attack",
+            "switching",
+            RULE,
+            *needed,
+        ],
+    )
+    hue = take(
+        choice.hue, ["method", RULE, "aggregator", "pre_aggregators", *TUNING, *needed, *several]
+    )
     rest = ["task", RULE, "aggregator", "pre_aggregators", "attack", "switching"]
     facet = take(choice.facet, [*several, READING, *rest, *needed])
-    return "final", dataclasses.replace(choice, x=x or "method", hue=hue if x else None, facet=facet)
+    return "final", dataclasses.replace(
+        choice, x=x or "method", hue=hue if x else None, facet=facet
+    )
 
 
-def panels_of(runs: pd.DataFrame, facet: str | None, choice: Choice) -> list[tuple[str, pd.DataFrame]]:
+def panels_of(
+    runs: pd.DataFrame, facet: str | None, choice: Choice
+) -> list[tuple[str, pd.DataFrame]]:
     """Yield the runs of each panel, with its title.
 
     Raises:
@@ -116,8 +154,14 @@ def panels_of(runs: pd.DataFrame, facet: str | None, choice: Choice) -> list[tup
         return [("", runs)]
     values = choice.arranged(ordered(runs, facet))
     if len(values) > MOST_PANELS:
-        raise SpecError(f"facet={facet} has {len(values)} values, and {MOST_PANELS} panels can be read. Try: --where")
-    return [(choice.label(value, titled(runs, facet, value)), runs[runs[facet] == value]) for value in values]
+        raise SpecError(
+            f"facet={facet} has {len(values)} values, and {MOST_PANELS} panels can be read. "
+            "Try: --where"
+        )
+    return [
+        (choice.label(value, titled(runs, facet, value)), runs[runs[facet] == value])
+        for value in values
+    ]
 
 
 def apart(**shown: str | None) -> None:
@@ -125,13 +169,20 @@ def apart(**shown: str | None) -> None:
     options: dict[str, str] = {}
     for option, column in shown.items():
         if column is not None and column in options:
-            raise SpecError(f"{option}={column}: --{options[column]} shows this column. Try: another column for one of them")
+            raise SpecError(
+                f"{option}={column}: --{options[column]} shows this column. Try: another "
+                "column for one of them"
+            )
         if column is not None:
             options[column] = option
 
 
-def default_facet(runs: pd.DataFrame, choice: str | None, shown: Sequence[str | None]) -> str | None:
+def default_facet(
+    runs: pd.DataFrame, choice: str | None, shown: Sequence[str | None]
+) -> str | None:
     """Return the requested facet, or the task or the attack's reading if there are several."""
     if choice is not None:
         return column_of("facet", choice)
-    return next((name for name in ("task", READING) if name not in shown and runs[name].nunique() > 1), None)
+    return next(
+        (name for name in ("task", READING) if name not in shown and runs[name].nunique() > 1), None
+    )

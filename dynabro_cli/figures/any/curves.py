@@ -14,7 +14,9 @@ from dynabro_cli.figures.any._choice import default_facet, panels_of, series_of
 
 @plot("curves")
 def draw(results: Results, choice: Choice) -> Drawn:
-    """Curves of any runs along samples or budget (--x, default samples), one line per --hue, one panel per --facet."""
+    """Curves of any runs along samples or budget (--x, default samples), one line per --hue, one
+    panel per --facet.
+    """
     metric = metric_of(results, choice.metric, along=True)
     x = column_of("x", choice.x or "samples", ("samples", "budget"))
     hue = choice.hue and column_of("hue", choice.hue)

@@ -5,7 +5,17 @@ from __future__ import annotations
 import dataclasses
 
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._columns import axis_label, column_of, having, is_number, metric_of, ordered, short, tick, with_columns
+from dynabro_cli.figures._columns import (
+    axis_label,
+    column_of,
+    having,
+    is_number,
+    metric_of,
+    ordered,
+    short,
+    tick,
+    with_columns,
+)
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import final_values, points_of
 from dynabro_cli.figures._panels import draw_finals, legend, panel_grid, subtitle
@@ -18,7 +28,8 @@ LONG = 9
 
 @plot("final")
 def draw(results: Results, choice: Choice) -> Drawn:
-    """Final numbers of any runs against a column (--x, default switching), one colour per --hue, one panel per --facet.
+    """Final numbers of any runs against a column (--x, default switching), one colour per --hue,
+    one panel per --facet.
 
     Numbers along the axis are joined by lines; words are not.
     """

@@ -32,25 +32,31 @@ from dynabro_cli.figures._panels import draw_matrix, panel_grid, subtitle
 from dynabro_cli.figures.any._choice import apart, panels_of
 
 MIXED = (READING, "task", "model", "workers", "budget", "precision", "data", "validation")
-"""Fields that define a problem, and the attack's reading: the worst over them compares different problems."""
+"""Fields that define a problem, and the attack's reading: the worst over them compares different
+problems.
+"""
 MOST_LETTERS = 11
 """A longer word under a number is broken at its first hyphen."""
 
 
 @plot("heatmap")
 def draw(results: Results, choice: Choice) -> Drawn:
-    """The worst case over attacks: one column per --x (default switching), one row per --hue (default aggregator).
+    """The worst case over attacks: one column per --x (default switching), one row per --hue
+    (default aggregator).
 
-    A cell is the worst mean over seeds among its runs, which may differ in what an adversary or a defender chooses; the title
-    names these fields. Runs of different problems, such as two budgets, are refused. A row without runs of
-    some attack has fewer to be the worst of, and the title says so. Under the number is the
-    attack, or the other difference of the worst run. One panel per --facet (default method, if there are several).
+    A cell is the worst mean over seeds among its runs, which may differ in what an adversary or a
+    defender chooses; the title names these fields. Runs of different problems, such as two budgets,
+    are refused. A row without runs of some attack has fewer to be the worst of, and the title says
+    so. Under the number is the attack, or the other difference of the worst run. One panel per
+    --facet (default method, if there are several).
     """
     if choice.free_y:
         raise SpecError("a heatmap shows numbers by colour, on one scale. Try: no --free-y")
     metric = metric_of(results, choice.metric)
     results = having(results, metric)
-    results = dataclasses.replace(results, runs=with_columns(results.runs, (choice.x, choice.hue, choice.facet)))
+    results = dataclasses.replace(
+        results, runs=with_columns(results.runs, (choice.x, choice.hue, choice.facet))
+    )
     x = column_of("x", choice.x or "switching")
     y = column_of("hue", choice.hue or "aggregator")
     facet = column_of("facet", choice.facet) if choice.facet else _method(results, (x, y))
@@ -60,7 +66,8 @@ def draw(results: Results, choice: Choice) -> Drawn:
     if mixed := [name for name in hidden if name in MIXED]:
         values = ", ".join(map(str, ordered(results.runs, mixed[0])[:4]))
         raise SpecError(
-            f"the runs differ in {' and '.join(map(name_of, mixed))} ({values}): no worst case is one of both. "
+            f"the runs differ in {' and '.join(map(name_of, mixed))} ({values}): no worst case "
+            "is one of both. "
             f"Try: --facet {mixed[0]}, or --where with one value"
         )
     cells = final_values(results, [*shown, *hidden], metric.final)
@@ -68,32 +75,58 @@ def draw(results: Results, choice: Choice) -> Drawn:
     panels = panels_of(results.runs, facet, choice)
     columns, rows = (choice.arranged(ordered(results.runs, name)) for name in (x, y))
     long = max(len(str(value)) for value in rows) > 24
-    figure, axes = panel_grid(len(panels), height=0.9 + 0.33 * len(rows), across=1 if long else 2 if len(columns) > 3 else 3)
+    figure, axes = panel_grid(
+        len(panels),
+        height=0.9 + 0.33 * len(rows),
+        across=1 if long else 2 if len(columns) > 3 else 3,
+    )
     limits = (float(numbers["mean"].min()), float(numbers["mean"].max()))
     for panel, (title, own) in zip(axes, panels, strict=False):
         part = numbers if facet is None else numbers[numbers[facet] == own[facet].iloc[0]]
         mesh = _draw(panel, part.set_index([y, x]), rows, columns, hidden, limits)
-        panel.set_xticks(range(len(columns)), [choice.label(value, tick(results.runs, x, value)) for value in columns])
+        panel.set_xticks(
+            range(len(columns)),
+            [choice.label(value, tick(results.runs, x, value)) for value in columns],
+        )
         panel.set_yticks(range(len(rows)), [short(choice.label(value), 44) for value in rows])
         panel.set(title=short(title), xlabel=axis_label(results.runs, x))
-    figure.colorbar(mesh, ax=axes, label=metric.title, shrink=min(0.9, 4.0 / figure.get_figheight()), pad=0.02)
+    figure.colorbar(
+        mesh, ax=axes, label=metric.title, shrink=min(0.9, 4.0 / figure.get_figheight()), pad=0.02
+    )
     over = f"worst over {', '.join(map(name_of, hidden))}" if hidden else ""
     if hidden and cells.groupby(shown, sort=False).size().nunique() > 1:
         over += ", of which cells have different numbers"
-    subtitle(figure, results.runs, numbers.assign(diverged=0), "", metric.title + (f", {over}" if over else ""))
+    subtitle(
+        figure,
+        results.runs,
+        numbers.assign(diverged=0),
+        "",
+        metric.title + (f", {over}" if over else ""),
+    )
     return Drawn(figure, numbers)
 
 
 def _method(results: Results, shown: Sequence[str]) -> str | None:
-    """Return the facet that is not asked for: tasks, or else methods, or else the attack's readings."""
+    """Return the facet that is not asked for: tasks, or else methods, or else the attack's
+    readings.
+    """
     names = ("task", "method", READING)
-    return next((name for name in names if name not in shown and results.runs[name].nunique() > 1), None)
+    return next(
+        (name for name in names if name not in shown and results.runs[name].nunique() > 1), None
+    )
 
 
 def _worst(cells: pd.DataFrame, shown: Sequence[str], *, highest: bool) -> pd.DataFrame:
-    """Return the row of each cell with the worst mean; an undefined mean is worse than any other."""
+    """Return the row of each cell with the worst mean; an undefined mean is worse than any
+    other.
+    """
     signed = cells.assign(order=(-cells["mean"] if highest else cells["mean"]).fillna(-np.inf))
-    return signed.sort_values("order", kind="stable").drop_duplicates(list(shown)).sort_index().drop(columns="order")
+    return (
+        signed.sort_values("order", kind="stable")
+        .drop_duplicates(list(shown))
+        .sort_index()
+        .drop(columns="order")
+    )
 
 
 def _draw(
@@ -110,5 +143,7 @@ def _draw(
         place = rows.index(row), columns.index(column)
         values[place] = cell["mean"]
         name = short(str(cell[hidden[0]]).partition(":")[0], 20) if hidden else ""
-        notes[place[0]][place[1]] = name if len(name) <= MOST_LETTERS else name.replace("-", "-\n", 1)
+        notes[place[0]][place[1]] = (
+            name if len(name) <= MOST_LETTERS else name.replace("-", "-\n", 1)
+        )
     return draw_matrix(panel, values, notes, limits)[1]

@@ -13,7 +13,9 @@ from dynabro_cli.figures.any._choice import panels_of
 
 @plot("histogram")
 def draw(results: Results, choice: Choice) -> Drawn:
-    """Share of rounds with each fraction of Byzantine workers, one panel per --facet (default switching), over all its runs."""
+    """Share of rounds with each fraction of Byzantine workers, one panel per --facet (default
+    switching), over all its runs.
+    """
     for option in ("x", "hue", "metric"):
         if getattr(choice, option) is not None:
             raise SpecError(f"a histogram has no {option}. Try: no --{option}")
@@ -22,7 +24,14 @@ def draw(results: Results, choice: Choice) -> Drawn:
     panels = panels_of(results.runs, facet, choice)
     figure, axes = panel_grid(len(panels), shared=not choice.free_y)
     for panel, (title, own) in zip(axes, panels, strict=False):
-        draw_fractions(panel, numbers[numbers[facet] == own[facet].iloc[0]], int(own["workers"].max()))
-        panel.set(title=short(title), xlabel="fraction of Byzantine workers", ylabel="share of rounds", xlim=(-0.03, 1.03))
+        draw_fractions(
+            panel, numbers[numbers[facet] == own[facet].iloc[0]], int(own["workers"].max())
+        )
+        panel.set(
+            title=short(title),
+            xlabel="fraction of Byzantine workers",
+            ylabel="share of rounds",
+            xlim=(-0.03, 1.03),
+        )
     subtitle(figure, results.runs, None, "")
     return Drawn(figure, numbers)

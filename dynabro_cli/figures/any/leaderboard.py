@@ -23,11 +23,17 @@ from dynabro_cli.figures._style import note_size
 from dynabro_cli.store.read.pairs import LEVEL, groups
 
 ADVERSARY = ("attack", "attack_entry", "switching", "clock", "seed")
-"""Fields of the spec that an adversary chooses, and the seed: two runs that differ in others are of different rows."""
+"""Fields of the spec that an adversary chooses, and the seed: two runs that differ in others are of
+different rows.
+"""
 PROBLEM = ("task", "model", "data", "workers", "byzantine", "budget")
-"""Columns of ``runs`` that must be equal in all rows: accuracies on different problems have no common ranking."""
+"""Columns of ``runs`` that must be equal in all rows: accuracies on different problems have no
+common ranking.
+"""
 NOT_FINITE = ("inf", "nan")
-"""Attacks that any server recognises by looking at a message; without such a look one message ends a run."""
+"""Attacks that any server recognises by looking at a message; without such a look one message ends
+a run.
+"""
 STATIC, ACCURACY, NONE = "static", "final_accuracy", "none"
 DEFENCE = ("method", "pre_aggregators", "aggregator", "learning_rate")
 READ = (*ADVERSARY, *PROBLEM, *DEFENCE, "run_key", "sweep", "spec", "cell", "status", ACCURACY)
@@ -45,7 +51,9 @@ SIZE, ROW = 6.0, 0.021
 
 
 class Worst(NamedTuple):
-    """Some adversaries: the lowest mean, its attack in words, its accuracies by seed, and the lowest accuracy of any run."""
+    """Some adversaries: the lowest mean, its attack in words, its accuracies by seed, and the
+    lowest accuracy of any run.
+    """
 
     mean: float
     attack: str
@@ -58,25 +66,33 @@ NOBODY = Worst(math.nan, "", {}, math.nan)
 
 @record("leaderboard", table="trials")
 def draw(engine: Engine, where: str | None) -> Drawn:
-    """Show the accuracy that each (method, rule) keeps under the strongest adversary known, and which rows a test separates.
+    """Show the accuracy that each (method, rule) keeps under the strongest adversary known, and
+    which rows a test separates.
 
-    A row is a setting that was searched. Its adversaries are the repeated trials of its searches, and all other stored attacks
-    that have the seeds of the repetitions; the lowest mean over these seeds counts. Adversaries that change identities between
-    rounds at most have a column, and so have those that change them within rounds, for whom the others count, too. ``lowest``
-    is the lowest accuracy of any of these runs, and ``lost`` the accuracy without attack at four times the budget, minus the
-    first column. Attacks with infinity or NaN do not count: any server can refuse such a message. Rows of a column without a
-    common letter are separated (see ``groups``). Only searches that minimise the final accuracy count.
+    A row is a setting that was searched. Its adversaries are the repeated trials of its searches,
+    and all other stored attacks that have the seeds of the repetitions; the lowest mean over these
+    seeds counts. Adversaries that change identities between rounds at most have a column, and so
+    have those that change them within rounds, for whom the others count, too. ``lowest`` is the
+    lowest accuracy of any of these runs, and ``lost`` the accuracy without attack at four times the
+    budget, minus the first column. Attacks with infinity or NaN do not count: any server can refuse
+    such a message. Rows of a column without a common letter are separated (see ``groups``). Only
+    searches that minimise the final accuracy count.
 
     Raises:
         NotFoundError: No search has repeated its best trials.
         SpecError: The searches are of different problems, such as two tasks.
     """
     found = read_searches(engine, where)
-    lowest = {name for name, about in found.about.items() if about.goal == ACCURACY and not about.maximize}
-    rows = _rows(found._replace(trials=found.trials[found.trials["search"].map(file_of).isin(lowest)]))
+    lowest = {
+        name for name, about in found.about.items() if about.goal == ACCURACY and not about.maximize
+    }
+    rows = _rows(
+        found._replace(trials=found.trials[found.trials["search"].map(file_of).isin(lowest)])
+    )
     if not rows:
         raise NotFoundError(
-            "no search with 'minimize: final_accuracy' has repeated its best trials yet. Try: the same dynabro search command, "
+            "no search with 'minimize: final_accuracy' has repeated its best trials yet. Try: "
+            "the same dynabro search command, "
             "to its end"
         )
     numbers = pd.DataFrame(rows)
@@ -84,7 +100,9 @@ def draw(engine: Engine, where: str | None) -> Drawn:
         judged = groups(list(numbers.pop(f"{column}_seeds")))
         numbers[f"{column}_group"], numbers[f"{column}_tied"] = judged.letters, judged.tied
     notes = _notes(numbers)
-    return Drawn(_picture(numbers, notes), numbers, _table(numbers), set(), [*_headline(numbers), *notes])
+    return Drawn(
+        _picture(numbers, notes), numbers, _table(numbers), set(), [*_headline(numbers), *notes]
+    )
 
 
 def _rows(found: Searches) -> list[dict[str, Any]]:
@@ -92,13 +110,16 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
     adversaries = adversaries_of(found.runs)
     runs = found.runs[list(READ)].assign(
         setting=found.runs["spec"].map(_setting),
-        clocks=[USUAL_CLOCK if adversary.any_clock else adversary.clock for adversary in adversaries],
+        clocks=[
+            USUAL_CLOCK if adversary.any_clock else adversary.clock for adversary in adversaries
+        ],
         any_clock=[adversary.any_clock for adversary in adversaries],
     )
     ended = found.trials[found.trials["status"].isin(("finished", "pruned"))]
     by_key = runs.drop_duplicates("run_key").set_index("run_key")
     known = ended["run_keys"].map(lambda keys: by_key["setting"].get(keys[0]))
-    # trials that were pruned, or whose runs were removed from a database to give away, count for the setting of their search
+    # trials that were pruned, or whose runs were removed from a database to give away, count for
+    # the setting of their search
     trials = known.fillna(known.groupby(ended["search"]).transform("first")).value_counts()
     repeated: dict[str, list[pd.DataFrame]] = {}
     problems: dict[tuple[str, ...], list[str]] = {}
@@ -107,7 +128,9 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
         if len(own):
             first = own.iloc[0]
             repeated.setdefault(first["setting"], []).append(own)
-            problems.setdefault(tuple(str(first[name]) for name in PROBLEM), []).append(trial.search)
+            problems.setdefault(tuple(str(first[name]) for name in PROBLEM), []).append(
+                trial.search
+            )
     _check_one(problems)
     names = method_names(runs[runs["setting"].isin(list(repeated))])
     rows = []
@@ -115,38 +138,68 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
         own = runs[runs["setting"] == setting]
         free = runs[(runs["attack"] == NONE) & (runs["setting"] == _with_budget(setting, LONG))]
         seeds = set(candidates[0]["seed"])
-        others = [cell.drop_duplicates("seed") for _, cell in own[~own["sweep"].isin(list(found.about))].groupby("cell")]
-        candidates += [cell[cell["seed"].isin(seeds)] for cell in others if seeds <= set(cell["seed"])]
-        rows.append(_row(names[own.index[0]], own, free, candidates) | {"trials": int(trials[setting])})
-    return sorted(rows, key=lambda row: -row[BETWEEN] if not math.isnan(row[BETWEEN]) else -row[WITHIN])
+        others = [
+            cell.drop_duplicates("seed")
+            for _, cell in own[~own["sweep"].isin(list(found.about))].groupby("cell")
+        ]
+        candidates += [
+            cell[cell["seed"].isin(seeds)] for cell in others if seeds <= set(cell["seed"])
+        ]
+        rows.append(
+            _row(names[own.index[0]], own, free, candidates) | {"trials": int(trials[setting])}
+        )
+    return sorted(
+        rows, key=lambda row: -row[BETWEEN] if not math.isnan(row[BETWEEN]) else -row[WITHIN]
+    )
 
 
 def _check_one(problems: Mapping[tuple[str, ...], Sequence[str]]) -> None:
     """Raise SpecError if the searches, by their problem, are of more than one.
 
-    The message has the names of their files; if a file has searches of several problems, the names of the searches.
+    The message has the names of their files; if a file has searches of several problems, the names
+    of the searches.
     """
     if len(problems) > 1:
-        different = [name for name, values in zip(PROBLEM, zip(*problems, strict=True), strict=True) if len(set(values)) > 1]
+        different = [
+            name
+            for name, values in zip(PROBLEM, zip(*problems, strict=True), strict=True)
+            if len(set(values)) > 1
+        ]
         files = [set(map(file_of, searches)) for searches in problems.values()]
         apart = sum(map(len, files)) == len(set().union(*files))
-        names = [dict.fromkeys(map(file_of, searches) if apart else searches) for searches in problems.values()]
+        names = [
+            dict.fromkeys(map(file_of, searches) if apart else searches)
+            for searches in problems.values()
+        ]
         groups = [shlex.join(own) for own in names]
         raise SpecError(
-            f"searches that differ in {' and '.join(different)} have no common ranking: {'; '.join(groups)}. "
+            f"searches that differ in {' and '.join(different)} have no common ranking: "
+            f"{'; '.join(groups)}. "
             f"Try: dynabro leaderboard {groups[0]}"
         )
 
 
-def _row(method: str, own: pd.DataFrame, free: pd.DataFrame, candidates: Sequence[pd.DataFrame]) -> dict[str, Any]:
-    """Return the numbers of a row: ``own`` are its runs, ``free`` runs without attack at a longer budget."""
+def _row(
+    method: str, own: pd.DataFrame, free: pd.DataFrame, candidates: Sequence[pd.DataFrame]
+) -> dict[str, Any]:
+    """Return the numbers of a row: ``own`` are its runs, ``free`` runs without attack at a longer
+    budget.
+    """
     first, name = own.iloc[0], own["attack"].map(lambda text: text.partition(":")[0])
-    cells = [runs for runs in candidates if runs["attack"].iloc[0].partition(":")[0] not in (NONE, *NOT_FINITE)]
+    cells = [
+        runs
+        for runs in candidates
+        if runs["attack"].iloc[0].partition(":")[0] not in (NONE, *NOT_FINITE)
+    ]
     between = [runs for runs in cells if runs["clocks"].iloc[0] == USUAL_CLOCK]
-    # an adversary that may change identities within rounds need not; without one that does, nothing is known of such changes
+    # an adversary that may change identities within rounds need not; without one that does, nothing
+    # is known of such changes
     within = cells if first["any_clock"] or len(between) < len(cells) else []
     chain = "" if first["pre_aggregators"] == "none" else f"{first['pre_aggregators']}+"
-    unattacked, finite = _lowest(_cells(free)).mean, [_lowest(chosen) for chosen in (between, within)]
+    unattacked, finite = (
+        _lowest(_cells(free)).mean,
+        [_lowest(chosen) for chosen in (between, within)],
+    )
     row: dict[str, Any] = {
         "method": method,
         "rule": f"{chain}{first['aggregator']}",
@@ -158,7 +211,9 @@ def _row(method: str, own: pd.DataFrame, free: pd.DataFrame, candidates: Sequenc
         "not_finite": _lowest(_cells(own[name.isin(NOT_FINITE)])).mean,
     }
     for part, chosen in ((STATIC, True), ("switching", False)):
-        row[f"{part}_search"] = _lowest([runs for runs in between if (runs["switching"].iloc[0] == STATIC) == chosen]).mean
+        row[f"{part}_search"] = _lowest(
+            [runs for runs in between if (runs["switching"].iloc[0] == STATIC) == chosen]
+        ).mean
     for column, worst in zip(COLUMNS, finite, strict=True):
         row |= {
             column: worst.mean,
@@ -184,11 +239,18 @@ def _lowest(cells: Sequence[pd.DataFrame]) -> Worst:
     entry = "" if first["attack_entry"] in USUAL else f" at the {first['attack_entry']}"
     clock = "" if first["clocks"] == USUAL_CLOCK else f", clock={first['clock']}"
     attack = f"{first['attack']}{entry}, {first['switching']}{clock}"
-    return Worst(float(values[place].mean()), attack, values[place].to_dict(), float(min(own.min() for own in values)))
+    return Worst(
+        float(values[place].mean()),
+        attack,
+        values[place].to_dict(),
+        float(min(own.min() for own in values)),
+    )
 
 
 def _setting(spec: dict[str, Any]) -> str:
-    return json.dumps({name: value for name, value in spec.items() if name not in ADVERSARY}, sort_keys=True)
+    return json.dumps(
+        {name: value for name, value in spec.items() if name not in ADVERSARY}, sort_keys=True
+    )
 
 
 def _with_budget(setting: str, factor: int) -> str:
@@ -197,7 +259,9 @@ def _with_budget(setting: str, factor: int) -> str:
 
 
 def _headline(numbers: pd.DataFrame) -> list[str]:
-    """Return a sentence for each column: the rows that are not separated from its best, and the best of the other methods."""
+    """Return a sentence for each column: the rows that are not separated from its best, and the
+    best of the other methods.
+    """
     lines = []
     for column, words in COLUMNS.items():
         known = numbers.dropna(subset=column)
@@ -206,11 +270,23 @@ def _headline(numbers: pd.DataFrame) -> list[str]:
             continue
         rules = best.groupby("method", sort=False)["rule"].agg(", ".join)
         named = "; ".join(f"{method} behind {rules[method]}" for method in rules.index)
-        ends = f"{best[column].iloc[0]:.2f}" + (f" to {best[column].iloc[-1]:.2f}" if len(best) > 1 else "")
-        line = f"{words}: {len(best)} of {len(known)} defences are not separated from the best, with {ends}: {named}"
-        others = known[~known["method"].isin(list(rules.index))].groupby("method", sort=False)[column].max()
+        ends = f"{best[column].iloc[0]:.2f}" + (
+            f" to {best[column].iloc[-1]:.2f}" if len(best) > 1 else ""
+        )
+        line = (
+            f"{words}: {len(best)} of {len(known)} defences are not separated from the "
+            f"best, with {ends}: {named}"
+        )
+        others = (
+            known[~known["method"].isin(list(rules.index))]
+            .groupby("method", sort=False)[column]
+            .max()
+        )
         if len(others):
-            line += f". Separated: {', '.join(f'{method} (at most {value:.2f})' for method, value in others.items())}"
+            line += (
+                ". Separated: "
+                f"{', '.join(f'{method} (at most {value:.2f})' for method, value in others.items())}"  # noqa: E501
+            )
         lines.append(line)
     return lines
 
@@ -224,7 +300,11 @@ def _notes(numbers: pd.DataFrame) -> list[str]:
         f"rows without a common letter are separated (paired t-tests, Holm, {LEVEL:.0%})",
     ]
     lost = numbers["lost"].notna().any()
-    return [*notes, f"lost: accuracy without attack at {LONG} times the budget, minus 'between'"] if lost else notes
+    return (
+        [*notes, f"lost: accuracy without attack at {LONG} times the budget, minus 'between'"]
+        if lost
+        else notes
+    )
 
 
 def _table(numbers: pd.DataFrame) -> pd.DataFrame:
@@ -258,14 +338,21 @@ def _shortened(letters: str) -> str:
 def _picture(numbers: pd.DataFrame, notes: Sequence[str]) -> Figure:
     """Return the numbers as a coloured table, with the letters of the groups."""
     table = _table(numbers)
-    names = {BETWEEN: BETWEEN, "lowest": f"{BETWEEN}_lowest", WITHIN: WITHIN, "lowest ": f"{WITHIN}_lowest"}
+    names = {
+        BETWEEN: BETWEEN,
+        "lowest": f"{BETWEEN}_lowest",
+        WITHIN: WITHIN,
+        "lowest ": f"{WITHIN}_lowest",
+    }
     shown = [name for name in names if name in table]
     size = note_size(SIZE)
     figure, axes = blank(1, 1, height=1.2 + ROW * 1.5 * size * len(numbers))
     panel = axes[0, 0]
     values = numbers[[names[name] for name in shown]].to_numpy(dtype=float)
     words = table[shown].to_numpy().tolist()
-    places, _ = draw_matrix(panel, values, [[""] * len(shown)] * len(numbers), SHARES, words=words, size=size)
+    places, _ = draw_matrix(
+        panel, values, [[""] * len(shown)] * len(numbers), SHARES, words=words, size=size
+    )
     panel.xaxis.tick_top()
     panel.set_xticks(places, [name.strip() for name in shown])
     panel.set_yticks(range(len(numbers)), table["defence"])

@@ -24,12 +24,14 @@ RIGHT = ("worst", "mean rank")
 
 @plot("matrix")
 def draw(results: Results, choice: Choice) -> Drawn:
-    """The answer to "which is best under which attack": rows are compared (--hue), columns are adversaries (--x).
+    """The answer to "which is best under which attack": rows are compared (--hue), columns are
+    adversaries (--x).
 
-    By default the rows are methods, pre-aggregators and aggregators, as far as they vary, and the columns attacks and
-    switching strategies; --facet, and any other difference between the runs, has a matrix per value. A cell is the mean over
-    seeds with half of its 95% interval. The best cell of a column is bold, and cells that paired t-tests do not separate from
-    it are marked. The worst column and the mean rank of a row are at the right.
+    By default the rows are methods, pre-aggregators and aggregators, as far as they vary, and the
+    columns attacks and switching strategies; --facet, and any other difference between the runs,
+    has a matrix per value. A cell is the mean over seeds with half of its 95% interval. The best
+    cell of a column is bold, and cells that paired t-tests do not separate from it are marked. The
+    worst column and the mean rank of a row are at the right.
     """
     if choice.free_y:
         raise SpecError("a matrix shows numbers by colour, on one scale. Try: no --free-y")
@@ -38,23 +40,36 @@ def draw(results: Results, choice: Choice) -> Drawn:
     found = found._replace(rows=choice.arranged(found.rows), columns=choice.arranged(found.columns))
     parts = [(title, found.panel(title)) for title in found.panels]
     rows = [[name for name in found.rows if (own["row"] == name).any()] for _, own in parts]
-    columns = [[name for name in found.columns if (own["column"] == name).any()] for _, own in parts]
+    columns = [
+        [name for name in found.columns if (own["column"] == name).any()] for _, own in parts
+    ]
     size = note_size(SIZE)
     most = max(map(len, columns))
     names = [choice.label(name) for name in found.rows]
-    letters = (width_of(PAGE) - LETTER * size * max(map(len, names)) - 0.8) / (LETTER * size * (most + len(RIGHT)))
+    letters = (width_of(PAGE) - LETTER * size * max(map(len, names)) - 0.8) / (
+        LETTER * size * (most + len(RIGHT))
+    )
     words = [[choice.label(name).replace(", ", "\n") for name in own] for own in columns]
-    upright = max(len(line) for own in words for text in own for line in text.split("\n")) + 1 > letters
-    lines = max(max(map(len, own)) if upright else max(text.count("\n") + 1 for text in own) for own in words)
+    upright = (
+        max(len(line) for own in words for text in own for line in text.split("\n")) + 1 > letters
+    )
+    lines = max(
+        max(map(len, own)) if upright else max(text.count("\n") + 1 for text in own)
+        for own in words
+    )
     above = size * (LETTER * lines if upright else LINE * lines) + 0.35
     row_height = LINE * size * (2.6 if letters > 6 else 1.3)
     height = 0.8 + sum(above + row_height * len(own) for own in rows)
     figure, axes = blank(len(parts), 1, height=height, height_ratios=[len(own) for own in rows])
     limits = (float(found.cells["mean"].min()), float(found.cells["mean"].max()))
-    for panel, (title, own), down, across, heads in zip(axes[:, 0], parts, rows, columns, words, strict=True):
+    for panel, (title, own), down, across, heads in zip(
+        axes[:, 0], parts, rows, columns, words, strict=True
+    ):
         mesh = _draw(panel, own, down, across, limits, spread=letters > 6, size=size)
         panel.xaxis.tick_top()
-        panel.set_xticks(range(len(across) + 2), [*heads, *(("\n".join(name.split())) for name in RIGHT)])
+        panel.set_xticks(
+            range(len(across) + 2), [*heads, *(("\n".join(name.split())) for name in RIGHT)]
+        )
         panel.tick_params(axis="x", rotation=90 if upright else 0, length=0, labelsize=size)
         panel.set_yticks(range(len(down)), [choice.label(name) for name in down])
         panel.tick_params(axis="y", length=0, labelsize=size)
@@ -64,8 +79,16 @@ def draw(results: Results, choice: Choice) -> Drawn:
     if letters <= 6:
         notes = [line.replace(SPREAD, "mean") for line in notes if not line.startswith(TIED)]
     if not narrow():
-        figure.colorbar(mesh, ax=list(axes[:, 0]), label=metric.title, shrink=min(0.9, 3.0 / height), pad=0.02)
-    subtitle(figure, results.runs, None, "", f"{metric.title}, best of a column in bold; {'; '.join(notes)}")
+        figure.colorbar(
+            mesh, ax=list(axes[:, 0]), label=metric.title, shrink=min(0.9, 3.0 / height), pad=0.02
+        )
+    subtitle(
+        figure,
+        results.runs,
+        None,
+        "",
+        f"{metric.title}, best of a column in bold; {'; '.join(notes)}",
+    )
     table, bold = as_texts(found, choice.label)
     return Drawn(figure, found.cells, table, bold, found.notes)
 
@@ -94,8 +117,23 @@ def _draw(
         where = f"\n{cell['worst_column']}" if spread and len(cell["worst_column"]) <= 10 else ""
         shown = f"{cell['worst']:.3f}" if spread else f"{cell['worst']:.2f}".removeprefix("0")
         words[line][-2] = shown + where
-        panel.text(len(columns) + 1, line, f"{cell['mean_rank']:.2g}", ha="center", va="center", fontsize=size)
-    mesh = draw_matrix(panel, values, [[""] * len(values[0])] * len(rows), limits, words=words, bold=bold, size=size)[1]
+        panel.text(
+            len(columns) + 1,
+            line,
+            f"{cell['mean_rank']:.2g}",
+            ha="center",
+            va="center",
+            fontsize=size,
+        )
+    mesh = draw_matrix(
+        panel,
+        values,
+        [[""] * len(values[0])] * len(rows),
+        limits,
+        words=words,
+        bold=bold,
+        size=size,
+    )[1]
     panel.axvline(len(columns) - 0.5, color="white", linewidth=3)
     for side in panel.spines.values():
         side.set_visible(False)

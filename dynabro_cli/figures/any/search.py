@@ -26,10 +26,11 @@ FOUND, TRIED = LINES[0].color, LINES[2].color
 
 @record("search", table="trials")
 def draw(engine: Engine, where: str | None) -> Drawn:
-    """Trials of stored searches: every value, and the best one so far; of one search also the value against each choice.
+    """Trials of stored searches: every value, and the best one so far; of one search also the value
+    against each choice.
 
-    A line marks the mean of the best repetition with the seeds of ``then``: the best value of many noisy trials is optimistic,
-    and the distance between the two shows by how much.
+    A line marks the mean of the best repetition with the seeds of ``then``: the best value of many
+    noisy trials is optimistic, and the distance between the two shows by how much.
 
     Raises:
         NotFoundError: No trial has a finite value.
@@ -38,9 +39,12 @@ def draw(engine: Engine, where: str | None) -> Drawn:
     names = list(dict.fromkeys(found.trials["search"]))[:MOST_HISTORIES]
     numbers = pd.concat([_numbers(found, name) for name in names], ignore_index=True)
     if not np.isfinite(numbers["best"]).any():
-        counts = ", ".join(f"{count} {status}" for status, count in numbers["status"].value_counts().items())
+        counts = ", ".join(
+            f"{count} {status}" for status, count in numbers["status"].value_counts().items()
+        )
         raise NotFoundError(
-            f"{', '.join(names)}: no trial has a finite value ({counts}). Try: dynabro search, with --retry-failed for trials "
+            f"{', '.join(names)}: no trial has a finite value ({counts}). Try: dynabro search, "
+            "with --retry-failed for trials "
             "that failed"
         )
     figure = _one(found, names[0], numbers) if len(names) == 1 else _several(found, names, numbers)
@@ -48,12 +52,16 @@ def draw(engine: Engine, where: str | None) -> Drawn:
 
 
 def _numbers(found: Searches, name: str) -> pd.DataFrame:
-    """Return a row per trial: its value, the best so far, its choices as text, and the mean of its repetitions."""
+    """Return a row per trial: its value, the best so far, its choices as text, and the mean of its
+    repetitions.
+    """
     own, about = found.trials[found.trials["search"] == name], found.of(name)
     finite = own["value"].where(own["status"] == "finished")
     best = finite.cummax() if about.maximize else finite.cummin()
     repeated = [_mean(runs, about) for _, runs in found._replace(trials=own).repetitions()]
-    choices = own["parameters"].map(lambda one: ", ".join(f"{key}={_text(value)}" for key, value in one.items()))
+    choices = own["parameters"].map(
+        lambda one: ", ".join(f"{key}={_text(value)}" for key, value in one.items())
+    )
     kept = own[["search", "number", "status", "value", "parameters"]]
     return kept.assign(best=best.ffill(), repeated=repeated, choices=choices)
 
@@ -69,20 +77,41 @@ def _text(value: Any) -> str:
 def _history(axes: Axes, own: pd.DataFrame, about: About) -> None:
     done = own[np.isfinite(own["value"]) & (own["status"] == "finished")]
     axes.plot(done["number"], done["value"], ".", color=TRIED, markersize=3, label="a trial")
-    axes.step(own["number"], own["best"].replace([np.inf, -np.inf], np.nan), where="post", color=FOUND, label="best so far")
+    axes.step(
+        own["number"],
+        own["best"].replace([np.inf, -np.inf], np.nan),
+        where="post",
+        color=FOUND,
+        label="best so far",
+    )
     repeated = own["repeated"].max() if about.maximize else own["repeated"].min()
     if not math.isnan(repeated):
-        axes.axhline(repeated, color="black", linestyle=(0, (3, 2)), linewidth=0.9, label="best of the repetitions")
+        axes.axhline(
+            repeated,
+            color="black",
+            linestyle=(0, (3, 2)),
+            linewidth=0.9,
+            label="best of the repetitions",
+        )
     lost = own[own["status"].isin(("pruned", "failed"))]
     if len(lost):
         bottom = axes.get_ylim()[0]
-        axes.plot(lost["number"], [bottom] * len(lost), "|", color="#888888", markersize=5, label="pruned or failed")
+        axes.plot(
+            lost["number"],
+            [bottom] * len(lost),
+            "|",
+            color="#888888",
+            markersize=5,
+            label="pruned or failed",
+        )
 
 
 def _one(found: Searches, name: str, numbers: pd.DataFrame) -> Figure:
     """Return the history above, and a panel per choice below."""
     about = found.of(name)
-    keys = sorted({key for one in numbers["parameters"] for key in one}, key=lambda key: (key.count("."), key))[:MOST_SLICES]
+    keys = sorted(
+        {key for one in numbers["parameters"] for key in one}, key=lambda key: (key.count("."), key)
+    )[:MOST_SLICES]
     across = 1 if narrow() else min(4, max(1, len(keys)))
     down = -(-len(keys) // across)
     figure, axes = blank(1 + down, across, height=2.3 + 2.0 * down)
@@ -98,7 +127,9 @@ def _one(found: Searches, name: str, numbers: pd.DataFrame) -> Figure:
             axis.set_axis_off()
         else:
             _slice(axis, done, keys[place], first=place % across == 0, about=about)
-    figure.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=1 if narrow() else 4)
+    figure.legend(
+        *above.get_legend_handles_labels(), loc="outside lower center", ncols=1 if narrow() else 4
+    )
     write_above(figure, [f"{name}: {len(numbers)} trials; below, the value against each choice"])
     return figure
 
@@ -112,9 +143,20 @@ def _slice(axis: Axes, done: pd.DataFrame, key: str, *, first: bool, about: Abou
             axis.set_xscale("log")
     else:
         words = sorted(set(values))
-        shift = np.random.default_rng(0).uniform(-0.25, 0.25, len(values))  # so that equal points are seen
-        axis.plot([words.index(value) for value in values] + shift, known["value"], ".", color=TRIED, markersize=3)
-        axis.set_xticks(range(len(words)), [short(word.partition("{")[0].rstrip("="), 16) for word in words], rotation=90)
+        # so that equal points are seen
+        shift = np.random.default_rng(0).uniform(-0.25, 0.25, len(values))
+        axis.plot(
+            [words.index(value) for value in values] + shift,
+            known["value"],
+            ".",
+            color=TRIED,
+            markersize=3,
+        )
+        axis.set_xticks(
+            range(len(words)),
+            [short(word.partition("{")[0].rstrip("="), 16) for word in words],
+            rotation=90,
+        )
     axis.set_ylim(_limits(done["value"]))
     axis.set_xlabel(short(".".join(key.split(".")[-2:]), 28))
     if first:
@@ -141,5 +183,9 @@ def _several(found: Searches, names: list[str], numbers: pd.DataFrame) -> Figure
         axis.set_title(short(name.partition(": ")[2] or name, 40), fontsize=5.5)
     figure.supxlabel("trial", fontsize=7)
     figure.supylabel(found.of(names[0]).title, fontsize=7)
-    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=1 if narrow() else 4)
+    figure.legend(
+        *axes.flat[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=1 if narrow() else 4,
+    )
     return figure

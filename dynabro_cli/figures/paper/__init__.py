@@ -1,4 +1,6 @@
-"""Figures of the paper and of dynabro's own sweeps: each shows the runs of one sweep, or a table other than ``runs``."""
+"""Figures of the paper and of dynabro's own sweeps: each shows the runs of one sweep, or a table
+other than ``runs``.
+"""
 
 import importlib
 import pkgutil

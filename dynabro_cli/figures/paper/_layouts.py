@@ -26,7 +26,9 @@ from dynabro_cli.figures._style import COLUMN, Line, looks, narrow, note_size
 
 
 def final_against_rate(results: Results) -> Drawn:
-    """Draw final test accuracy against the switching rate K, with infinity at the right, as in Figures 1 and 6."""
+    """Draw final test accuracy against the switching rate K, with infinity at the right, as in
+    Figures 1 and 6.
+    """
     labels, places = methods(results), rates(results)
     numbers = final_values(results, ("method", "switching"))
     shown = numbers.rename(columns={"method": "series", "switching": "x"})
@@ -41,7 +43,9 @@ def final_against_rate(results: Results) -> Drawn:
 
 
 def curves_by_rate(results: Results) -> Drawn:
-    """Draw test accuracy against the samples of all workers, one panel per switching rate K, as in Figures 5 and 7."""
+    """Draw test accuracy against the samples of all workers, one panel per switching rate K, as in
+    Figures 5 and 7.
+    """
     labels, places = methods(results), rates(results)
     series = looks(labels)
     numbers = curves(results, ("method", "switching"))
@@ -69,10 +73,12 @@ def curves_by_rate(results: Results) -> Drawn:
 
 
 def curves_over_fractions(results: Results) -> Drawn:
-    """Draw test accuracy against samples above the histogram of Byzantine fractions, one column per p and D, as in Figure 2.
+    """Draw test accuracy against samples above the histogram of Byzantine fractions, one column per
+    p and D, as in Figure 2.
 
-    The histogram counts the rounds of the planned method with the most rounds: with one seed, all methods face the same
-    identities round by round, and methods with fewer rounds see the first of them.
+    The histogram counts the rounds of the planned method with the most rounds: with one seed, all
+    methods face the same identities round by round, and methods with fewer rounds see the first of
+    them.
     """
     labels = methods(results)
     series = looks(labels)
@@ -81,7 +87,9 @@ def curves_over_fractions(results: Results) -> Drawn:
     longest = results.runs.groupby("method", sort=False)["rounds"].mean().idxmax()
     bars = bars[bars["method"] == longest]
     first = results.planned.drop_duplicates("switching")
-    figure, axes = blank(2, len(first), height=3.9, sharex="row", sharey="row", height_ratios=(1.5, 1))
+    figure, axes = blank(
+        2, len(first), height=3.9, sharex="row", sharey="row", height_ratios=(1.5, 1)
+    )
     labelled, break_ = ((len(first) // 2,), "\n") if narrow() else (range(len(first)), " ")
     most_samples = numbers["samples"].max()
     settled = numbers[numbers["samples"] > most_samples / 4]["mean"].min()

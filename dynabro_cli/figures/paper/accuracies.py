@@ -7,11 +7,17 @@ from typing import NamedTuple
 
 from dynabro_cli.figures._api import Drawn, Variant, figure
 from dynabro_cli.figures._data import Results
-from dynabro_cli.figures.paper._layouts import curves_by_rate, curves_over_fractions, final_against_rate
+from dynabro_cli.figures.paper._layouts import (
+    curves_by_rate,
+    curves_over_fractions,
+    final_against_rate,
+)
 
 JPEG = "task=image-folder:name=cifar10-jpeg,like=cifar10"
 REENCODED = (Variant((JPEG,), ""),)
-"""Drawn on CIFAR-10 if there are no runs on the data set itself: the images re-encoded as JPEG, in a folder."""
+"""Drawn on CIFAR-10 if there are no runs on the data set itself: the images re-encoded as JPEG, in
+a folder.
+"""
 BERNOULLI = ("p=0.01,D=10", "p=0.01,D=50", "p=0.05,D=10")
 """Strategies of a sweep in the figures of Bernoulli switching."""
 
@@ -40,7 +46,10 @@ class PaperFigure(NamedTuple):
 
 FINAL = "Final accuracy on {} against the switching rate K: {}."
 CURVES = "Accuracy curves on {} for each switching rate K: {}."
-FRACTIONS = "Accuracy and Byzantine fractions on {} under Bernoulli switching, at most {} of 25: IPM against CWMed."
+FRACTIONS = (
+    "Accuracy and Byzantine fractions on {} under Bernoulli switching, at most {} of "
+    "25: IPM against CWMed."
+)
 QUARTER = "CIFAR-10, with a quarter of the channels and batches of 16,"
 ALIE, FLIPS = "ALIE against the geometric median", "sign flips against CWTM"
 
@@ -80,8 +89,20 @@ ROWS = (
         delta_max=0.48,
     ),
     PaperFigure("digits-alie-gm", "6, on digits", FINAL.format("digits", ALIE), final_against_rate),
-    PaperFigure("digits-alie-gm-curves", "7, on digits", CURVES.format("digits", ALIE), curves_by_rate, "digits-alie-gm"),
-    PaperFigure("digits-bernoulli", "2, on digits", FRACTIONS.format("digits", 18), curves_over_fractions, delta_max=0.72),
+    PaperFigure(
+        "digits-alie-gm-curves",
+        "7, on digits",
+        CURVES.format("digits", ALIE),
+        curves_by_rate,
+        "digits-alie-gm",
+    ),
+    PaperFigure(
+        "digits-bernoulli",
+        "2, on digits",
+        FRACTIONS.format("digits", 18),
+        curves_over_fractions,
+        delta_max=0.72,
+    ),
     PaperFigure(
         "digits-bernoulli-dmax048",
         "8, on digits",
@@ -90,14 +111,36 @@ ROWS = (
         "digits-bernoulli",
         delta_max=0.48,
     ),
-    PaperFigure("digits-best", "1, on digits, at chosen learning rates", FINAL.format("digits", FLIPS), final_against_rate),
-    PaperFigure("digits-periodic", "1, on digits", FINAL.format("digits", FLIPS), final_against_rate),
-    PaperFigure("digits-periodic-curves", "5, on digits", CURVES.format("digits", FLIPS), curves_by_rate, "digits-periodic"),
+    PaperFigure(
+        "digits-best",
+        "1, on digits, at chosen learning rates",
+        FINAL.format("digits", FLIPS),
+        final_against_rate,
+    ),
+    PaperFigure(
+        "digits-periodic", "1, on digits", FINAL.format("digits", FLIPS), final_against_rate
+    ),
+    PaperFigure(
+        "digits-periodic-curves",
+        "5, on digits",
+        CURVES.format("digits", FLIPS),
+        curves_by_rate,
+        "digits-periodic",
+    ),
     PaperFigure("mnist-alie-gm", "6", FINAL.format("MNIST", ALIE), final_against_rate),
-    PaperFigure("mnist-alie-gm-curves", "7", CURVES.format("MNIST", ALIE), curves_by_rate, "mnist-alie-gm"),
-    PaperFigure("mnist-best", "1, at chosen learning rates", FINAL.format("MNIST", FLIPS), final_against_rate),
+    PaperFigure(
+        "mnist-alie-gm-curves", "7", CURVES.format("MNIST", ALIE), curves_by_rate, "mnist-alie-gm"
+    ),
+    PaperFigure(
+        "mnist-best",
+        "1, at chosen learning rates",
+        FINAL.format("MNIST", FLIPS),
+        final_against_rate,
+    ),
     PaperFigure("mnist-sf-cwtm", "1", FINAL.format("MNIST", FLIPS), final_against_rate),
-    PaperFigure("mnist-sf-cwtm-curves", "5", CURVES.format("MNIST", FLIPS), curves_by_rate, "mnist-sf-cwtm"),
+    PaperFigure(
+        "mnist-sf-cwtm-curves", "5", CURVES.format("MNIST", FLIPS), curves_by_rate, "mnist-sf-cwtm"
+    ),
 )
 
 
@@ -109,7 +152,9 @@ def _register(row: PaperFigure) -> None:
     shown = tuple(f"bernoulli:{rest},delta_max={row.delta_max}" for rest in BERNOULLI)
     only = {} if row.delta_max is None else {"switching": shown}
     reference = f"DynaBRO (ICML 2024), Figure {row.number}"
-    figure(row.name, sweep=row.sweep or row.name, reference=reference, variants=row.variants, **only)(draw)
+    figure(
+        row.name, sweep=row.sweep or row.name, reference=reference, variants=row.variants, **only
+    )(draw)
 
 
 for _row in ROWS:

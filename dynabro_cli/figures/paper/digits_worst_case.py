@@ -19,44 +19,87 @@ ROW = 0.021
 SIZE = 6.0
 
 
-@figure("digits-worst-case", sweep="digits-worst-case", reference="dynabro's own; the rules and attacks name theirs")
+@figure(
+    "digits-worst-case",
+    sweep="digits-worst-case",
+    reference="dynabro's own; the rules and attacks name theirs",
+)
 def draw(results: Results) -> Drawn:
-    """Final accuracy on digits of every aggregator under every attack, and under the worst, with identities fixed and changing.
+    """Final accuracy on digits of every aggregator under every attack, and under the worst, with
+    identities fixed and changing.
 
-    One panel per method and switching strategy; numbers are means over seeds. The column of the worst attack has the lowest
-    mean of a row, with its attack; ``none`` does not count as an attack. A picture of the width of a column has only these.
+    One panel per method and switching strategy; numbers are means over seeds. The column of the
+    worst attack has the lowest mean of a row, with its attack; ``none`` does not count as an
+    attack. A picture of the width of a column has only these.
     """
     cells = final_values(results, ("method", "switching", "aggregator", "attack")).assign(
         name=lambda own: _names(own["attack"])
     )
     worst = _worst(cells)
     plan = results.planned
-    rules, attacks = list(dict.fromkeys(plan["aggregator"])), list(dict.fromkeys(_names(plan["attack"])))
+    rules, attacks = (
+        list(dict.fromkeys(plan["aggregator"])),
+        list(dict.fromkeys(_names(plan["attack"]))),
+    )
     labels, strategies = methods(results), list(dict.fromkeys(plan["switching"]))
-    kinds = [(method, label, strategy) for method, label in labels.items() for strategy in strategies]
+    kinds = [
+        (method, label, strategy) for method, label in labels.items() for strategy in strategies
+    ]
     numbers = cells.drop(columns="name").assign(worst=cells.index.isin(worst.index))
     if narrow():
-        titles = {(method, strategy): f"{label},\n{_words(plan, strategy)}" for method, label, strategy in kinds}
+        titles = {
+            (method, strategy): f"{label},\n{_words(plan, strategy)}"
+            for method, label, strategy in kinds
+        }
         picture = _worst_only(worst, rules, titles)
-        entitle(picture, results, "digits, the lowest mean over all attacks", cells.assign(diverged=0), "")
+        entitle(
+            picture,
+            results,
+            "digits, the lowest mean over all attacks",
+            cells.assign(diverged=0),
+            "",
+        )
         return Drawn(picture, numbers)
     size = note_size(SIZE)
-    picture, axes = blank(len(kinds), 1, height=1.2 + (0.25 + ROW * size * len(rules)) * len(kinds), sharex=True)
+    picture, axes = blank(
+        len(kinds), 1, height=1.2 + (0.25 + ROW * size * len(rules)) * len(kinds), sharex=True
+    )
     for panel, (method, label, strategy) in zip(axes[:, 0], kinds, strict=True):
-        own, lowest = (table[(table["method"] == method) & (table["switching"] == strategy)] for table in (cells, worst))
-        means = own.pivot(index="aggregator", columns="name", values="mean").reindex(rules, columns=attacks)
+        own, lowest = (
+            table[(table["method"] == method) & (table["switching"] == strategy)]
+            for table in (cells, worst)
+        )
+        means = own.pivot(index="aggregator", columns="name", values="mean").reindex(
+            rules, columns=attacks
+        )
         lowest = lowest.set_index("aggregator").reindex(rules)
-        values = np.column_stack([lowest["mean"].to_numpy(dtype=float), means.to_numpy(dtype=float)])
+        values = np.column_stack(
+            [lowest["mean"].to_numpy(dtype=float), means.to_numpy(dtype=float)]
+        )
         notes = [[name, *[""] * len(attacks)] for name in lowest["name"].fillna("")]
-        places, mesh = draw_matrix(panel, values, notes, SHARES, [WIDE, *[1.0] * len(attacks)], texts=())
+        places, mesh = draw_matrix(
+            panel, values, notes, SHARES, [WIDE, *[1.0] * len(attacks)], texts=()
+        )
         for row, (value, note) in enumerate(zip(values[:, 0], notes, strict=True)):
             dark = value < 0.55
             text = f"{value:.3f} {note[0]}".removeprefix("0")
-            panel.text(places[0], row, text, ha="center", va="center", fontsize=size, color="white" if dark else "black")
+            panel.text(
+                places[0],
+                row,
+                text,
+                ha="center",
+                va="center",
+                fontsize=size,
+                color="white" if dark else "black",
+            )
         panel.axvline(WIDE - 0.5, color="white", linewidth=2)
-        diverged = own.pivot(index="aggregator", columns="name", values="diverged").reindex(rules, columns=attacks)
+        diverged = own.pivot(index="aggregator", columns="name", values="diverged").reindex(
+            rules, columns=attacks
+        )
         for row, column in np.argwhere(diverged.fillna(0).to_numpy() > 0):
-            panel.plot(places[column + 1], row, "x", color="red", markersize=2.5, markeredgewidth=0.7)
+            panel.plot(
+                places[column + 1], row, "x", color="red", markersize=2.5, markeredgewidth=0.7
+            )
         panel.set_xticks(places, [WORST, *attacks], rotation=90)
         panel.set_yticks(range(len(rules)), rules)
         panel.tick_params(labelsize=note_size(6.5))
@@ -67,12 +110,16 @@ def draw(results: Results) -> Drawn:
 
 
 def _worst_only(worst: pd.DataFrame, rules: list[str], kinds: dict[tuple[str, str], str]) -> Figure:
-    """Return a picture of the worst means alone: one row per rule, one column per method and strategy."""
+    """Return a picture of the worst means alone: one row per rule, one column per method and
+    strategy.
+    """
     size = note_size(SIZE)
     picture, axes = blank(1, 1, height=1.8 + ROW * size * len(rules))
     panel = axes[0, 0]
     lowest = worst.set_index(["method", "switching", "aggregator"])["mean"]
-    values = np.column_stack([lowest.loc[method, strategy].reindex(rules) for method, strategy in kinds])
+    values = np.column_stack(
+        [lowest.loc[method, strategy].reindex(rules) for method, strategy in kinds]
+    )
     places, mesh = draw_matrix(panel, values, [[""] * len(kinds)] * len(rules), SHARES, size=size)
     panel.set_xticks(places, list(kinds.values()), rotation=90)
     panel.set_yticks(range(len(rules)), rules)
@@ -82,12 +129,14 @@ def _worst_only(worst: pd.DataFrame, rules: list[str], kinds: dict[tuple[str, st
 
 
 def _worst(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the cell of each method, strategy and rule with the lowest mean under an attack; a missing mean counts as the
-    lowest.
+    """Return the cell of each method, strategy and rule with the lowest mean under an attack; a
+    missing mean counts as the lowest.
     """
     attacked = cells[cells["attack"] != NO_ATTACK]
     order = attacked["mean"].fillna(-np.inf)
-    places = order.groupby([attacked[name] for name in ("method", "switching", "aggregator")], sort=False).idxmin()
+    places = order.groupby(
+        [attacked[name] for name in ("method", "switching", "aggregator")], sort=False
+    ).idxmin()
     return attacked.loc[places]
 
 
@@ -99,4 +148,8 @@ def _names(attacks: pd.Series) -> pd.Series:
 def _words(plan: pd.DataFrame, strategy: str) -> str:
     """Describe a strategy with the paper's letter for its rate."""
     spec = plan.loc[plan["switching"] == strategy, "spec"].iloc[0]
-    return "identities fixed" if spec["switching"]["name"] == "static" else f"switching, K = {rate(spec['switching'])}"
+    return (
+        "identities fixed"
+        if spec["switching"]["name"] == "static"
+        else f"switching, K = {rate(spec['switching'])}"
+    )

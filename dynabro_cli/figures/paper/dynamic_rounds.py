@@ -19,24 +19,29 @@ from dynabro_cli.methods._levels import planned
 CHANGES = {"mid-round": "changes mid-round", "periodic": "changes by computations"}
 """Titles of the two schedules, by their strategies."""
 BORNE, WORST, LEARNT = 0.05, 0.10, 0.5
-"""Largest mean loss of accuracy over the seeds and largest loss of one seed with which dynamic rounds are borne, and the least
-mean without dynamic rounds.
+"""Largest mean loss of accuracy over the seeds and largest loss of one seed with which dynamic
+rounds are borne, and the least mean without dynamic rounds.
 """
 
 
 def draw(results: Results) -> Drawn:
-    """Final accuracy against the number of dynamic rounds, from none to all of T; a line marks sqrt(T).
+    """Final accuracy against the number of dynamic rounds, from none to all of T; a line marks
+    sqrt(T).
 
-    A row of panels per attack, a column per schedule of the changes. The axis has the mean number of dynamic rounds of
-    DynaBRO under a schedule; SGD and momentum meet the same schedule, and their rounds have one computation. A number of
-    dynamic rounds is ``borne`` if, at it and all smaller numbers, the mean over the seeds is at most 0.05 below the mean of
-    the same seeds without dynamic rounds, no seed is more than 0.10 below, and that mean is at least 0.5.
+    A row of panels per attack, a column per schedule of the changes. The axis has the mean number
+    of dynamic rounds of DynaBRO under a schedule; SGD and momentum meet the same schedule, and
+    their rounds have one computation. A number of dynamic rounds is ``borne`` if, at it and all
+    smaller numbers, the mean over the seeds is at most 0.05 below the mean of the same seeds
+    without dynamic rounds, no seed is more than 0.10 below, and that mean is at least 0.5.
     """
-    results = dataclasses.replace(results, runs=_named(results.runs), planned=_named(results.planned))
+    results = dataclasses.replace(
+        results, runs=_named(results.runs), planned=_named(results.planned)
+    )
     plan, runs = results.planned, results.runs
     by = ("attack_name", "method", "switching")
     numbers = _losses(final_values(results, by), runs)
-    whole = runs[(runs["status"] == "finished") & runs["method"].str.startswith("dynabro")]  # others ended early, or have none
+    # others ended early, or have none
+    whole = runs[(runs["status"] == "finished") & runs["method"].str.startswith("dynabro")]
     dynamic = whole.groupby("switching")["dynamic_rounds"].mean()
     numbers = numbers.assign(dynamic_rounds=numbers["switching"].map(dynamic))
     attacks, labels = list(dict.fromkeys(plan["attack_name"])), methods(results)
@@ -45,26 +50,52 @@ def draw(results: Results) -> Drawn:
     rows = len(kinds) if narrow() else len(attacks)
     picture, axes = blank(rows, len(kinds) // rows, height=0.9 + 2.1 * rows, sharey=True)
     row = plan.iloc[0]
-    root = math.sqrt(planned(row["budget"], plan["spec"].map(lambda spec: spec["method"].get("jmax")).dropna().max())[0])
+    root = math.sqrt(
+        planned(
+            row["budget"], plan["spec"].map(lambda spec: spec["method"].get("jmax")).dropna().max()
+        )[0]
+    )
     for panel, (attack, strategy) in zip(axes.flat, kinds, strict=True):
-        places = [text for text in dict.fromkeys(plan["switching"]) if text.partition(":")[0] in ("static", strategy)]
+        places = [
+            text
+            for text in dict.fromkeys(plan["switching"])
+            if text.partition(":")[0] in ("static", strategy)
+        ]
         part = dataclasses.replace(results, runs=runs[runs["attack_name"] == attack])
-        draw_finals(panel, shown[shown["attack_name"] == attack], places, series, points_of(part, "switching", "method"))
+        draw_finals(
+            panel,
+            shown[shown["attack_name"] == attack],
+            places,
+            series,
+            points_of(part, "switching", "method"),
+        )
         counts = [float(dynamic.get(text, np.nan)) for text in places]
         short = [text.partition(":")[2] or "0" for text in places]
-        panel.set_xticklabels([text if np.isnan(count) else f"{count:.0f}" for text, count in zip(short, counts, strict=True)])
+        panel.set_xticklabels(
+            [
+                text if np.isnan(count) else f"{count:.0f}"
+                for text, count in zip(short, counts, strict=True)
+            ]
+        )
         if all(count > 0 for count in counts[1:]):  # False for unknown numbers, too
             at = 1 + np.interp(math.log(root), np.log(counts[1:]), range(len(counts) - 1))
             panel.axvline(at, color="#000000", linestyle=(0, (3, 2)), linewidth=0.8)
             panel.annotate(
-                "\N{SQUARE ROOT}T", (at, 0.02), (2, 0), xycoords=("data", "axes fraction"), textcoords="offset points"
+                "\N{SQUARE ROOT}T",
+                (at, 0.02),
+                (2, 0),
+                xycoords=("data", "axes fraction"),
+                textcoords="offset points",
             )
         panel.set(title=f"{attack}: {CHANGES[strategy]}", xlabel="dynamic rounds", ylim=(0, 1))
     for panel in axes[:, 0]:
         panel.set_ylabel(f"final {ACCURACY}")
     legend(picture, labels, series)
     rule = RULES[row["aggregator"]]
-    title = f"{TASKS[row['task']]}, {rule}, m = {row['workers']}, f = {row['byzantine']}, T = {root**2:.0f}"
+    title = (
+        f"{TASKS[row['task']]}, {rule}, m = {row['workers']}, f = {row['byzantine']}, T = "
+        f"{root**2:.0f}"
+    )
     entitle(picture, results, title, numbers, "std")
     return Drawn(picture, numbers)
 
@@ -75,7 +106,8 @@ def _named(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _losses(numbers: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Add ``worst``, the lowest accuracy of a seed, and the losses: ``loss`` (mean), ``most`` (largest), and ``borne``.
+    """Add ``worst``, the lowest accuracy of a seed, and the losses: ``loss`` (mean), ``most``
+    (largest), and ``borne``.
 
     ``borne`` is not False only because a smaller number of dynamic rounds has no runs yet.
     """
@@ -89,7 +121,8 @@ def _losses(numbers: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     learnt = groups["final_accuracy"].mean().reset_index(drop=True) + found["loss"] >= LEARNT
     found["borne"] = learnt & (found["loss"] <= BORNE) & (found["most"] <= WORST)
     found["strategy"] = found["switching"].str.partition(":")[0]
-    # the sweep lists the schedules by the number of dynamic rounds, so that a smaller number comes first
+    # the sweep lists the schedules by the number of dynamic rounds, so that a smaller number comes
+    # first
     found["borne"] = found.groupby([*place, "strategy"], sort=False)["borne"].cummin()
     return numbers.merge(found.drop(columns="strategy"), on=[*place, "switching"])
 

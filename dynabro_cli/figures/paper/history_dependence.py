@@ -16,13 +16,15 @@ from dynabro_cli.figures._tables import draw_table
 
 @figure("history-dependence", sweep="history-dependence", reference="DynaBRO (ICML 2024), Table 1")
 def draw(results: Results) -> Drawn:
-    """Cost of a round for a worker, and the number of rounds for which a gradient influences the updates, by method.
+    """Cost of a round for a worker, and the number of rounds for which a gradient influences the
+    updates, by method.
 
-    Both are measured. The cost is the cost of the stored rounds; for a thinned run, the largest is known only if all rounds
-    cost 1. The window is the number of rounds that one gradient of one worker influences. It is found by running the method
-    twice, with that gradient changed once (``theory.history``). A window longer than the run, or than the measurement, is "at
-    least" its length. The window in computations is deterministic if all rounds cost the same. A picture of the width of a
-    column has the columns of the paper's table.
+    Both are measured. The cost is the cost of the stored rounds; for a thinned run, the largest is
+    known only if all rounds cost 1. The window is the number of rounds that one gradient of one
+    worker influences. It is found by running the method twice, with that gradient changed once
+    (``theory.history``). A window longer than the run, or than the measurement, is "at least" its
+    length. The window in computations is deterministic if all rounds cost the same. A picture of
+    the width of a column has the columns of the paper's table.
     """
     numbers = pd.DataFrame([_measured(results, run) for run in results.runs.to_dict("records")])
     shown = pd.DataFrame(
@@ -32,19 +34,31 @@ def draw(results: Results) -> Drawn:
             "computations\na worker": numbers["computations"].map("{:,}".format),
             "cost of a round:\nmean, largest": [
                 f"{mean:.2f}, {largest or 'not kept'}"
-                for mean, largest in zip(numbers["mean_cost"], numbers["largest_cost"].astype(object), strict=True)
+                for mean, largest in zip(
+                    numbers["mean_cost"], numbers["largest_cost"].astype(object), strict=True
+                )
             ],
-            "window\nin rounds": [_at_least(row.window_rounds, row.window_ended) for row in numbers.itertuples()],
+            "window\nin rounds": [
+                _at_least(row.window_rounds, row.window_ended) for row in numbers.itertuples()
+            ],
             "window in\ncomputations": numbers["window"],
             "window type": numbers["window_type"],
             "accuracy\n(learning rate)": [
-                f"{run.final_accuracy:.3f} ({run.learning_rate:g})" for run in results.runs.itertuples()
+                f"{run.final_accuracy:.3f} ({run.learning_rate:g})"
+                for run in results.runs.itertuples()
             ],
         }
     )
-    drawn = shown[["method", "cost of a round:\nmean, largest", "window\nin rounds", "window type"]] if narrow() else shown
+    drawn = (
+        shown[["method", "cost of a round:\nmean, largest", "window\nin rounds", "window type"]]
+        if narrow()
+        else shown
+    )
     first = results.planned.iloc[0]
-    title = f"{TASKS.get(first['task'], first['task'])}, {first['switching']}, budget {first['budget']:,}, {_seeds(results)}"
+    title = (
+        f"{TASKS.get(first['task'], first['task'])}, {first['switching']}, budget "
+        f"{first['budget']:,}, {_seeds(results)}"
+    )
     return Drawn(draw_table(drawn, title), numbers.drop(columns="label"), shown)
 
 
@@ -56,7 +70,8 @@ def _measured(results: Results, run: dict[Hashable, Any]) -> dict[str, Any]:
     of_thinned = 1 if mean == 1 else None  # no round costs less than 1
     largest = of_thinned if costs is None else int(costs.max())
     rounds, ended, filters = results.window({str(name): value for name, value in run.items()})
-    steady = mean == 1 if costs is None else costs.iloc[1:].nunique() <= 1  # the first round of some methods is cheaper
+    # the first round of some methods is cheaper
+    steady = mean == 1 if costs is None else costs.iloc[1:].nunique() <= 1
     return {
         "method": run["method"],
         "label": method_label(run["spec"]["method"]),
@@ -79,7 +94,9 @@ def _at_least(count: int, ended: bool) -> str:
 
 
 def _computations(rounds: int, ended: bool, mean: float, largest: int | None, steady: bool) -> str:
-    """Return a window of a number of rounds in gradient computations; the largest sum over several rounds is not known."""
+    """Return a window of a number of rounds in gradient computations; the largest sum over several
+    rounds is not known.
+    """
     if steady:
         return _at_least(round(rounds * mean), ended)
     text = f"{rounds * mean:.2f} on average" if ended else f"at least {rounds * mean:.0f}"

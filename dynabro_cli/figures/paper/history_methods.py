@@ -17,14 +17,19 @@ ENTRIES = {"gradient": "gradients are attacked", "state": "memories are attacked
 """Words for the two readings of what a worker remembers."""
 
 
-@figure("history-methods", sweep="history-methods", reference="dynabro's own; the methods name theirs")
+@figure(
+    "history-methods", sweep="history-methods", reference="dynabro's own; the methods name theirs"
+)
 def draw(results: Results) -> Drawn:
-    """Final accuracy on digits against the switching rate K, for methods with and without a memory, each at its chosen rate.
+    """Final accuracy on digits against the switching rate K, for methods with and without a memory,
+    each at its chosen rate.
 
-    A row of panels per attack and rule, a column per reading of what a worker remembers. Series with "half answer" have
-    --participation 0.5; "CTMA" is the meta-rule around the panel's rule.
+    A row of panels per attack and rule, a column per reading of what a worker remembers. Series
+    with "half answer" have --participation 0.5; "CTMA" is the meta-rule around the panel's rule.
     """
-    results = dataclasses.replace(results, runs=_named(results.runs), planned=_named(results.planned))
+    results = dataclasses.replace(
+        results, runs=_named(results.runs), planned=_named(results.planned)
+    )
     plan = results.planned
     labels, places = {name: name for name in dict.fromkeys(plan["series"])}, rates(results)
     series = looks(labels)
@@ -33,11 +38,19 @@ def draw(results: Results) -> Drawn:
     attacks, entries = (list(dict.fromkeys(plan[name])) for name in ("attack_name", "attack_entry"))
     kinds = [(attack, entry) for attack in attacks for entry in entries]
     rows = len(kinds) if narrow() else len(attacks)
-    picture, axes = blank(rows, len(kinds) // rows, height=0.8 + 2.0 * rows, sharex=True, sharey=True)
+    picture, axes = blank(
+        rows, len(kinds) // rows, height=0.8 + 2.0 * rows, sharex=True, sharey=True
+    )
     for panel, (attack, entry) in zip(axes.flat, kinds, strict=True):
         own = shown[(shown["attack_name"] == attack) & (shown["attack_entry"] == entry)]
         part = points[(points["attack_name"] == attack) & (points["attack_entry"] == entry)]
-        draw_finals(panel, own, list(places), series, points_of(dataclasses.replace(results, runs=part), "switching", "series"))
+        draw_finals(
+            panel,
+            own,
+            list(places),
+            series,
+            points_of(dataclasses.replace(results, runs=part), "switching", "series"),
+        )
         panel.set_xticklabels(list(places.values()))
         panel.set_title(f"{attack}: {ENTRIES.get(entry, entry)}")
     for panel in axes[:, 0]:
@@ -54,16 +67,27 @@ def _named(runs: pd.DataFrame) -> pd.DataFrame:
     specs = list(runs["spec"])
     names = [_rule(spec["aggregator"]) for spec in specs]
     return runs.assign(
-        attack_name=[f"{spec['attack']['name'].upper()} against {rule}" for spec, (rule, _) in zip(specs, names, strict=True)],
+        attack_name=[
+            f"{spec['attack']['name'].upper()} against {rule}"
+            for spec, (rule, _) in zip(specs, names, strict=True)
+        ],
         series=[
-            ", ".join([method_label(spec["method"]), *(["CTMA"] if meta else []), *(["half answer"] if share < 1 else [])])
+            ", ".join(
+                [
+                    method_label(spec["method"]),
+                    *(["CTMA"] if meta else []),
+                    *(["half answer"] if share < 1 else []),
+                ]
+            )
             for spec, (_, meta), share in zip(specs, names, runs["participation"], strict=True)
         ],
     )
 
 
 def _rule(mapping: dict[str, object]) -> tuple[str, bool]:
-    """Return a rule's name in the paper, or the name of the rule within the meta-rule; and True for the meta-rule."""
+    """Return a rule's name in the paper, or the name of the rule within the meta-rule; and True for
+    the meta-rule.
+    """
     meta = mapping["name"] == "ctma"
     name = str(mapping["rule"] if meta else mapping["name"]).partition(":")[0]
     return RULES.get(name, name), meta

@@ -18,26 +18,42 @@ from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.open.value_types import unsound_rows
 from dynabro_cli.store.tables import verified_kappa
 
-COLUMNS = ("rule", "workers", "byzantine", "empirical", "unbounded", "proved", "searches", "evaluations")
+COLUMNS = (
+    "rule",
+    "workers",
+    "byzantine",
+    "empirical",
+    "unbounded",
+    "proved",
+    "searches",
+    "evaluations",
+)
 ROW = 0.16
 """Height of a rule's line, in inches."""
 
 
 @record("kappa", table="verified_kappa")
 def draw(engine: Engine, where: str | None) -> Drawn:
-    """Largest ratio of (delta, kappa)-robustness found for each rule, beside its proved kappa; one panel per (m, f).
+    """Largest ratio of (delta, kappa)-robustness found for each rule, beside its proved kappa; one
+    panel per (m, f).
 
-    If there are several searches for a rule, the largest ratio counts, because each is a lower bound.
+    If there are several searches for a rule, the largest ratio counts, because each is a lower
+    bound.
     """
     condition = f"WHERE ({where})" if where else ""
     found = read(engine, f"SELECT * FROM verified_kappa {condition} ORDER BY id")
     if found.empty and where:
-        raise NotFoundError(f"where={where}: it holds for no stored search for a kappa. Try: another condition")
+        raise NotFoundError(
+            f"where={where}: it holds for no stored search for a kappa. Try: another condition"
+        )
     with translated_errors(engine.url), engine.connect() as connection:
         wrong = [number for (number,) in unsound_rows(connection, verified_kappa)]
     if found["id"].isin(wrong).any():
         name = shown(engine.url)
-        raise DatabaseError(f"{name}: values of a row of verified_kappa do not agree. Try: dynabro db check --db {name}")
+        raise DatabaseError(
+            f"{name}: values of a row of verified_kappa do not agree. Try: dynabro db check "
+            f"--db {name}"
+        )
     if found.empty:
         raise NotFoundError("no search for a kappa is stored here. Try: dynabro verify kappa")
     numbers = _numbers(found)
@@ -54,9 +70,21 @@ def draw(engine: Engine, where: str | None) -> Drawn:
         ratios = own["empirical"].clip(lower=1e-3)
         axis.plot(ratios[bounded], place[bounded], "o", color=LINES[2].color, label="found")
         edge = np.full(int((~bounded).sum()), 0.97)  # at the right edge: these ratios have no size
-        look: dict[str, Any] = {"color": LINES[0].color, "transform": axis.get_yaxis_transform(), "linestyle": "none"}
+        look: dict[str, Any] = {
+            "color": LINES[0].color,
+            "transform": axis.get_yaxis_transform(),
+            "linestyle": "none",
+        }
         axis.plot(edge, place[~bounded], marker=">", label="found: no bound in sight", **look)
-        axis.plot(own["proved"].clip(lower=1e-3), place, "|", color="black", markersize=9, markeredgewidth=1.6, label="proved")
+        axis.plot(
+            own["proved"].clip(lower=1e-3),
+            place,
+            "|",
+            color="black",
+            markersize=9,
+            markeredgewidth=1.6,
+            label="proved",
+        )
         axis.set(
             xscale="log",
             yticks=place,
@@ -67,15 +95,22 @@ def draw(engine: Engine, where: str | None) -> Drawn:
         axis.set_yticklabels([short(rule, 40) for rule in own["rule"]])
     names = axes[0, 0].get_legend_handles_labels()
     figure.legend(*names, loc="outside lower center", ncols=2 if narrow() else 3)
-    title = "largest ratio found (a lower bound of the true \N{GREEK SMALL LETTER KAPPA}), and the proved one"
+    title = (
+        "largest ratio found (a lower bound of the true \N{GREEK SMALL LETTER KAPPA}), and "
+        "the proved one"
+    )
     write_above(figure, [title])
     return Drawn(figure, numbers)
 
 
 def _numbers(found: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per rule, m and f: the search with the largest ratio, and the numbers of searches and inputs."""
+    """Return one row per rule, m and f: the search with the largest ratio, and the numbers of
+    searches and inputs.
+    """
     found = found.assign(proved=found["proved"].astype(float))
     groups = found.groupby(["rule", "workers", "byzantine"])
     best = found.loc[groups["empirical"].idxmax()].set_index(["rule", "workers", "byzantine"])
-    counted = best.assign(searches=groups.size(), evaluations=groups["evaluations"].sum()).reset_index()
+    counted = best.assign(
+        searches=groups.size(), evaluations=groups["evaluations"].sum()
+    ).reset_index()
     return counted[list(COLUMNS)].sort_values(["workers", "byzantine", "rule"], ignore_index=True)

@@ -20,11 +20,13 @@ CONTROL = ("control_slope", "control_low", "control_high")
 
 @figure("rate", sweep=SWEEP, reference="DynaBRO (ICML 2024), the theorems of Sections 3.3, 4 and 5")
 def draw(results: Results) -> Drawn:
-    """Mean squared gradients against T, delta and the share of dynamic rounds, with fitted exponents beside theory's.
+    """Mean squared gradients against T, delta and the share of dynamic rounds, with fitted
+    exponents beside theory's.
 
-    A dashed line has the exponent of the theorem's bound over these points, and goes through the middle of the points. Hollow
-    markers are the null control: the same rounds without Byzantine workers and without noise. A point that is not above 0 has
-    no logarithm; a small triangle at the bottom marks it.
+    A dashed line has the exponent of the theorem's bound over these points, and goes through the
+    middle of the points. Hollow markers are the null control: the same rounds without Byzantine
+    workers and without noise. A point that is not above 0 has no logarithm; a small triangle at the
+    bottom marks it.
     """
     measured = measure(results.runs, results.evaluations)
     if len(measured):
@@ -38,15 +40,27 @@ def draw(results: Results) -> Drawn:
         for line, setting in zip(LINES, PARTS[part].predicted, strict=False):
             if (part, setting) in fitted:
                 _series(panel, series(points, part, setting), line, fitted[part, setting])
-        panel.set(xscale="log", yscale="log", xlabel=_written(PARTS[part].against), ylabel=_written(PARTS[part].quantity))
+        panel.set(
+            xscale="log",
+            yscale="log",
+            xlabel=_written(PARTS[part].against),
+            ylabel=_written(PARTS[part].quantity),
+        )
         values = points.loc[points["part"] == part, ["mean", "control"]].to_numpy(dtype=float)
         above = values[values > 0]  # a bar that reaches 0 ends at the axis
         panel.set_ylim(above.min() / 2 if len(above) else 0.1, None if len(above) else 1.0)
         if panel.get_legend_handles_labels()[0]:
-            panel.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), fontsize=note_size(6), handlelength=1.6)
+            panel.legend(
+                loc="upper center",
+                bbox_to_anchor=(0.45, -0.2),
+                fontsize=note_size(6),
+                handlelength=1.6,
+            )
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.set_major_formatter(Powers() if axis.get_view_interval()[0] < 1e-3 else FuncFormatter(_plain))
+            axis.set_major_formatter(
+                Powers() if axis.get_view_interval()[0] < 1e-3 else FuncFormatter(_plain)
+            )
             axis.set_minor_formatter(NullFormatter())
     rows = [
         {"part": part, "setting": setting}
@@ -56,8 +70,12 @@ def draw(results: Results) -> Drawn:
     ]
     fits = pd.DataFrame(rows, columns=["part", "setting", *FIT, *CONTROL])
     numbers = points.merge(fits, on=["part", "setting"], how="left")
-    title = "quadratic, bounded noise; dashed: exponents of the theorems' bounds; hollow: no noise, no Byzantine workers"
-    entitle(picture, results, title, numbers.assign(diverged=0), "std")  # the sweep has one for each point
+    title = (
+        "quadratic, bounded noise; dashed: exponents of the theorems' bounds; hollow: no "
+        "noise, no Byzantine workers"
+    )
+    # the sweep has one for each point
+    entitle(picture, results, title, numbers.assign(diverged=0), "std")
     return Drawn(picture, numbers)
 
 
@@ -80,21 +98,46 @@ def _written(text: str) -> str:
 
 
 def _series(axes: Axes, own: pd.DataFrame, line: Line, fitted: Slope) -> None:
-    """Draw points with the standard deviation over seeds, the fitted line, a line with theory's exponent, and the control."""
+    """Draw points with the standard deviation over seeds, the fitted line, a line with theory's
+    exponent, and the control.
+    """
     below = own[~(own["mean"] > 0)]
-    axes.plot(below["x"], [0.02] * len(below), "v", color=line.color, markersize=3, transform=axes.get_xaxis_transform())
+    axes.plot(
+        below["x"],
+        [0.02] * len(below),
+        "v",
+        color=line.color,
+        markersize=3,
+        transform=axes.get_xaxis_transform(),
+    )
     seen = own[own["mean"] > 0]
     if seen.empty:
         return
     axes.errorbar(
-        seen["x"], seen["mean"], seen["std"].fillna(0), color=line.color, marker=line.marker, linestyle="none", elinewidth=0.8
+        seen["x"],
+        seen["mean"],
+        seen["std"].fillna(0),
+        color=line.color,
+        marker=line.marker,
+        linestyle="none",
+        elinewidth=0.8,
     )
     control = own[own["control"] > 0]
-    axes.plot(control["x"], control["control"], line.marker, color=line.color, markerfacecolor="none", markeredgewidth=0.6)
+    axes.plot(
+        control["x"],
+        control["control"],
+        line.marker,
+        color=line.color,
+        markerfacecolor="none",
+        markeredgewidth=0.6,
+    )
     ends = np.array([seen["x"].min(), seen["x"].max()])
     fit = power_law(list(own["x"]), list(own["mean"]))
     beside = f"{fitted.control[0]:.2f}" if len(control) else "0" if fitted.controlled else "not run"
-    label = f"{_written(fitted.setting)}: {fitted.slope:.2f}\n(theorem {fitted.of_bound:.2f}, control {beside})"
+    label = (
+        f"{_written(fitted.setting)}: {fitted.slope:.2f}\n(theorem {fitted.of_bound:.2f}, "
+        f"control {beside})"
+    )
     if fitted.left_out:
         label += f"\n{fitted.left_out} points not above 0"
     if fit is not None:

@@ -13,9 +13,14 @@ from dynabro_cli.figures._panels import SAMPLES, blank, draw_curves, entitle, le
 from dynabro_cli.figures._style import looks, narrow
 
 
-@figure("text-switching", sweep="text-switching", reference="dynabro's own; DynaBRO (ICML 2024), Figure 1, on a text")
+@figure(
+    "text-switching",
+    sweep="text-switching",
+    reference="dynabro's own; DynaBRO (ICML 2024), Figure 1, on a text",
+)
 def draw(results: Results) -> Drawn:
-    """Test loss of a transformer on a text, in bits per character, along the samples; a panel per switching rate.
+    """Test loss of a transformer on a text, in bits per character, along the samples; a panel per
+    switching rate.
 
     Bands are one standard deviation: a 95% interval of two seeds is nine times as wide.
     """
@@ -25,14 +30,19 @@ def draw(results: Results) -> Drawn:
         for _, row in results.planned.iterrows()
     }
     named = results.runs.assign(
-        series=[names[key] for key in zip(results.runs["method"], results.runs["pre_aggregators"], strict=True)]
+        series=[
+            names[key]
+            for key in zip(results.runs["method"], results.runs["pre_aggregators"], strict=True)
+        ]
     )
     labels, places = {name: name for name in names.values()}, rates(results)
     series = looks(labels)
     numbers = curves(dataclasses.replace(results, runs=named), ("series", "switching"), "test_loss")
     numbers[["mean", "std", "low", "high"]] /= math.log(2)
     edges = numbers.assign(
-        x=numbers["samples"] / 1000, low=numbers["mean"] - numbers["std"], high=numbers["mean"] + numbers["std"]
+        x=numbers["samples"] / 1000,
+        low=numbers["mean"] - numbers["std"],
+        high=numbers["mean"] + numbers["std"],
     )
     rows = len(places) if narrow() else 1
     picture, axes = blank(rows, len(places) // rows, height=0.9 + 2.2 * rows, sharey=True)

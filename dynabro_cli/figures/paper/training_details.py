@@ -32,7 +32,7 @@ ROWS = {
 HEAD = "FC(10), softmax in the loss"
 ARCHITECTURES = {
     "cnn-mnist": f"Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)-ReLU-{HEAD}",
-    "cnn-cifar": "Conv(64)-ReLU-BatchNorm-Conv(64)-ReLU-BatchNorm-MaxPool-Dropout(0.25)-Conv(128)-ReLU-BatchNorm-"
+    "cnn-cifar": "Conv(64)-ReLU-BatchNorm-Conv(64)-ReLU-BatchNorm-MaxPool-Dropout(0.25)-Conv(128)-ReLU-BatchNorm-"  # noqa: E501
     f"Conv(128)-ReLU-BatchNorm-MaxPool-Dropout(0.25)-FC(128)-ReLU-Dropout(0.25)-{HEAD}",
 }
 """The layers of the paper's networks, in its notation."""
@@ -43,8 +43,9 @@ PAPERS = ("sgd", "momentum", "dynabro")
 def draw(results: Results) -> Drawn:
     """Training details of the experiments on images, as they are stored with the runs.
 
-    A data set without a run has the settings of the plan; cells that need a run are empty. Learning rates are of all stored
-    runs of the same sweep with the same network, attack and number of workers; without a run, of any sweep and of the plan.
+    A data set without a run has the settings of the plan; cells that need a run are empty. Learning
+    rates are of all stored runs of the same sweep with the same network, attack and number of
+    workers; without a run, of any sweep and of the plan.
     """
     stored = {run["run_key"]: run for run in results.runs.to_dict("records")}
     columns = {}
@@ -54,22 +55,40 @@ def draw(results: Results) -> Drawn:
         run = stored.get(planned["run_key"])
         name = TASKS.get(planned["task"], planned["task"])
         row = run or planned
-        cells = {**row, "rates": _rates(results, row), "architecture": ARCHITECTURES.get(row["model"], row["model"])}
+        cells = {
+            **row,
+            "rates": _rates(results, row),
+            "architecture": ARCHITECTURES.get(row["model"], row["model"]),
+        }
         cells["jmax"] = row["spec"]["method"].get("jmax")
         cells["lr_drop"] = _drops(row)
-        columns[name if run else f"{name} (planned, not run)"] = [_cell(field, cells.get(field)) for field in ROWS]
+        columns[name if run else f"{name} (planned, not run)"] = [
+            _cell(field, cells.get(field)) for field in ROWS
+        ]
     numbers = pd.DataFrame({"setting": list(ROWS.values()), **columns})
     shown = numbers.rename(columns={"setting": ""})
     return Drawn(draw_table(shown, "training details"), numbers, shown)
 
 
 def _rates(results: Results, row: Mapping[Hashable, Any]) -> str:
-    """Return the learning rates of the paper's methods, of the stored runs that are comparable with a row."""
-    known = {name: str(row[name]).replace("'", "''") for name in ("task", "model", "sweep") if row.get(name)}
-    condition = f"{RESULTS} AND workers = {row['workers']}" + "".join(f" AND {name} = '{text}'" for name, text in known.items())
-    attack = row["spec"]["attack"]["name"]  # whatever its parameters are: momentum's sign flips have one
+    """Return the learning rates of the paper's methods, of the stored runs that are comparable with
+    a row.
+    """
+    known = {
+        name: str(row[name]).replace("'", "''")
+        for name in ("task", "model", "sweep")
+        if row.get(name)
+    }
+    condition = f"{RESULTS} AND workers = {row['workers']}" + "".join(
+        f" AND {name} = '{text}'" for name, text in known.items()
+    )
+    # whatever its parameters are: momentum's sign flips have one
+    attack = row["spec"]["attack"]["name"]
     condition += f" AND (attack = '{attack}' OR attack LIKE '{attack}:%')"
-    found = read(results.engine, f"SELECT DISTINCT method, learning_rate FROM runs WHERE {condition} ORDER BY 1, 2")
+    found = read(
+        results.engine,
+        f"SELECT DISTINCT method, learning_rate FROM runs WHERE {condition} ORDER BY 1, 2",
+    )
     rates: dict[str, set[float]] = {}
     for method, rate in found.itertuples(index=False, name=None):
         if method.partition(":")[0] in PAPERS:
@@ -77,14 +96,25 @@ def _rates(results: Results, row: Mapping[Hashable, Any]) -> str:
     for planned in results.planned[results.planned["task"] == row["task"]].to_dict("records"):
         rates.setdefault(planned["spec"]["method"]["name"], {planned["learning_rate"]})
     names = {"sgd": "SGD", "momentum": "momentum", "dynabro": method_label({"name": "dynabro"})}
-    told = {names[name]: " or ".join(f"{rate:g}" for rate in sorted(rates[name])) for name in PAPERS if name in rates}
+    told = {
+        names[name]: " or ".join(f"{rate:g}" for rate in sorted(rates[name]))
+        for name in PAPERS
+        if name in rates
+    }
     return ", ".join(f"{name} {values}" for name, values in told.items())
 
 
 def _drops(row: Mapping[Hashable, Any]) -> str:
-    """Return the drops of the learning rate in words: the factor, and the iteration after which it applies."""
+    """Return the drops of the learning rate in words: the factor, and the iteration after which it
+    applies.
+    """
     drops = parse_drops(row["lr_drop"])
-    return ", ".join(f"x {factor:g} after {fraction * row['budget']:,.0f}" for fraction, factor in drops) or "none"
+    return (
+        ", ".join(
+            f"x {factor:g} after {fraction * row['budget']:,.0f}" for fraction, factor in drops
+        )
+        or "none"
+    )
 
 
 def _cell(field: str, value: Any) -> str:
@@ -92,4 +122,10 @@ def _cell(field: str, value: Any) -> str:
         return ""
     if field == "wall_seconds":
         return f"{value / 60:.1f} min"
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -1,4 +1,6 @@
-"""The answers of a report: matrices that show the best method or rule under each attack, for each compared field."""
+"""The answers of a report: matrices that show the best method or rule under each attack, for each
+compared field.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,35 @@ BOTH = f"{name_of('pre_aggregators')} and {name_of('aggregator')}"
 
 
 def answers(results: Results) -> list[dict[str, Any]]:
-    """Return a comparison for each sweep and task, and for each field that can be compared there; the usual one first.
+    """Return a comparison for each sweep and task, and for each field that can be compared there;
+    the usual one first.
 
-    Each has ``sweep``, ``task``, ``label`` (the compared fields), ``sentence``, ``notes``, ``columns`` and ``panels``: a title,
-    and rows of a label, cells [text, best, tied, tip], the worst, and the mean rank.
+    Each has ``sweep``, ``task``, ``label`` (the compared fields), ``sentence``, ``notes``,
+    ``columns`` and ``panels``: a title, and rows of a label, cells [text, best, tied, tip], the
+    worst, and the mean rank.
     """
-    groups = [(str(sweep), str(task), own) for (sweep, task), own in results.runs.groupby(["sweep", "task"], sort=False)]
+    groups = [
+        (str(sweep), str(task), own)
+        for (sweep, task), own in results.runs.groupby(["sweep", "task"], sort=False)
+    ]
     if len(results.sweeps) > 1:
-        groups = [("", str(task), own) for task, own in results.runs.groupby("task", sort=False)] + groups
+        groups = [
+            ("", str(task), own) for task, own in results.runs.groupby("task", sort=False)
+        ] + groups
     found: list[dict[str, Any]] = []
     for sweep, task, own in groups[:MOST_SWEEPS]:
         several = results.sweeps if not sweep else ()
         part = dataclasses.replace(results, runs=own, planned=own, sweeps=several)
-        varied = [name for name in COLUMNS if name != READING and own[name].nunique(dropna=False) > 1]
+        varied = [
+            name for name in COLUMNS if name != READING and own[name].nunique(dropna=False) > 1
+        ]
         fields = [name for name in varied if name in (*DEFENCE, *TUNING)]
         if "pre_aggregators" in fields and "aggregator" in fields:
-            fields = [RULE if name == "aggregator" else name for name in fields if name != "pre_aggregators"]
+            fields = [
+                RULE if name == "aggregator" else name
+                for name in fields
+                if name != "pre_aggregators"
+            ]
         for rows in (None, *fields, *(["sweep"] if several else [])):
             try:
                 ranked = ranking(part, None, rows=rows)

@@ -1,4 +1,6 @@
-"""The charts of a report as Vega-Lite specifications; the page gives them data, sizes and colours."""
+"""The charts of a report as Vega-Lite specifications; the page gives them data, sizes and
+colours.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,18 @@ def charts() -> dict[str, dict[str, Any]]:
 
 def _series(title: str = "") -> tuple[Any, Any]:
     """Return the selection of hidden series, by a click on the legend, and the colour of series."""
-    hidden = alt.selection_point(name="hidden", fields=["series"], bind="legend", toggle="true", empty=False)
+    hidden = alt.selection_point(
+        name="hidden", fields=["series"], bind="legend", toggle="true", empty=False
+    )
     legend = alt.Legend(title=title or None, symbolLimit=40, labelLimit=260)
     return hidden, alt.Color("series:N", sort=None, legend=legend)
 
 
 def _tips(*names: str) -> list[Any]:
-    return [alt.Tooltip(f"{name}:N" if name in ("label", "series") else f"{name}:Q", title=name) for name in names]
+    return [
+        alt.Tooltip(f"{name}:N" if name in ("label", "series") else f"{name}:Q", title=name)
+        for name in names
+    ]
 
 
 def _final() -> Any:
@@ -39,17 +46,27 @@ def _final() -> Any:
     offset = alt.XOffset("series:N", sort=None)
     shown = alt.Chart(alt.NamedData("final")).transform_filter(f"!{_is_hidden(hidden)}")
     y = alt.Y("mean:Q", title="final score")
-    bars = shown.mark_rule().encode(x=x, xOffset=offset, y=alt.Y("low:Q", title="final score"), y2="high:Q", color=color)
+    bars = shown.mark_rule().encode(
+        x=x, xOffset=offset, y=alt.Y("low:Q", title="final score"), y2="high:Q", color=color
+    )
     points = (
         shown.mark_point(filled=True, size=55, opacity=0.95)
-        .encode(x=x, xOffset=offset, y=y, color=color, tooltip=_tips("label", "mean", "std", "n", "diverged"))
+        .encode(
+            x=x,
+            xOffset=offset,
+            y=y,
+            color=color,
+            tooltip=_tips("label", "mean", "std", "n", "diverged"),
+        )
         .add_params(hidden)
     )
     return alt.layer(bars, points)
 
 
 def _curves() -> Any:
-    """Scores along the budget: a line per cell, and a band of one standard deviation if the lines are few."""
+    """Scores along the budget: a line per cell, and a band of one standard deviation if the lines
+    are few.
+    """
     hidden, color = _series()
     shown = alt.Chart(alt.NamedData("curves")).transform_filter(f"!{_is_hidden(hidden)}")
     x = alt.X("budget:Q", title="gradient computations per worker", axis=alt.Axis(format="~s"))
@@ -59,7 +76,11 @@ def _curves() -> Any:
         .mark_area(opacity=0.15, tooltip=None)
         .encode(x=x, y=alt.Y("low:Q", title="score"), y2="high:Q", color=color, detail="cell:N")
     )
-    lines = shown.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=color, detail="cell:N").add_params(hidden)
+    lines = (
+        shown.mark_line(strokeWidth=1.6)
+        .encode(x=x, y=y, color=color, detail="cell:N")
+        .add_params(hidden)
+    )
     points = shown.mark_point(size=40, opacity=0, filled=True).encode(
         x=x, y=y, color=color, detail="cell:N", tooltip=_tips("label", "budget", "mean", "std", "n")
     )
@@ -68,15 +89,25 @@ def _curves() -> Any:
 
 def _is_hidden(hidden: Any) -> str:
     """Return an expression that is true for a datum of a series that the legend hides."""
-    return f"(length(data('{hidden.name}_store')) > 0 && vlSelectionTest('{hidden.name}_store', datum))"
+    return (
+        f"(length(data('{hidden.name}_store')) > 0 && "
+        f"vlSelectionTest('{hidden.name}_store', datum))"
+    )
 
 
 def _matrix() -> Any:
     """Worst score of each aggregator under each attack."""
     base = alt.Chart(alt.NamedData("matrix")).encode(
-        x=alt.X("attack:N", sort=None, title=None, axis=alt.Axis(labelAngle=-40, labelLimit=140, orient="top")),
+        x=alt.X(
+            "attack:N",
+            sort=None,
+            title=None,
+            axis=alt.Axis(labelAngle=-40, labelLimit=140, orient="top"),
+        ),
         y=alt.Y("aggregator:N", sort=None, title=None, axis=alt.Axis(labelLimit=150)),
-        tooltip=[alt.Tooltip(f"{name}:N") for name in ("aggregator", "attack", "worst", "of", "label")],
+        tooltip=[
+            alt.Tooltip(f"{name}:N") for name in ("aggregator", "attack", "worst", "of", "label")
+        ],
     )
     color = alt.Color("value:Q", scale=alt.Scale(scheme="cividis"), legend=None)
     rects = base.mark_rect().encode(color=color)
@@ -91,8 +122,15 @@ def _bars() -> Any:
         alt.Chart(alt.NamedData("bars"))
         .mark_bar(width=8, tooltip=True)
         .encode(
-            x=alt.X("fraction:Q", title="fraction of Byzantine workers", scale=alt.Scale(domain=[0, 1])),
-            y=alt.Y("share:Q", title="share of rounds", axis=alt.Axis(format="%"), scale=alt.Scale(zero=True)),
+            x=alt.X(
+                "fraction:Q", title="fraction of Byzantine workers", scale=alt.Scale(domain=[0, 1])
+            ),
+            y=alt.Y(
+                "share:Q",
+                title="share of rounds",
+                axis=alt.Axis(format="%"),
+                scale=alt.Scale(zero=True),
+            ),
             tooltip=[alt.Tooltip("fraction:Q", format=".3f"), alt.Tooltip("share:Q", format=".1%")],
         )
     )
@@ -107,6 +145,10 @@ def _timeline() -> Any:
             x=alt.X("start:Q", title="tick", scale=alt.Scale(nice=False)),
             x2="end:Q",
             y=alt.Y("worker:O", title="worker, coloured when Byzantine"),
-            tooltip=[alt.Tooltip("worker:O"), alt.Tooltip("start:Q", title="from"), alt.Tooltip("end:Q", title="to")],
+            tooltip=[
+                alt.Tooltip("worker:O"),
+                alt.Tooltip("start:Q", title="from"),
+                alt.Tooltip("end:Q", title="to"),
+            ],
         )
     )

@@ -31,11 +31,15 @@ COLUMNS = ["cell", "pairs", "A", "B", "A - B", "95% interval", "Holm's p", "bett
 Table = dict[str, Any]
 
 
-def findings(results: Results, tasks: Sequence[Mapping[str, Any]], where: str | None) -> list[Table]:
-    """Return tables that compare a reference method with each other method of a sweep, as ``dynabro compare`` does.
+def findings(
+    results: Results, tasks: Sequence[Mapping[str, Any]], where: str | None
+) -> list[Table]:
+    """Return tables that compare a reference method with each other method of a sweep, as ``dynabro
+    compare`` does.
 
-    The reference is ``dynabro``, or the method of the first run. A side is a method with the settings that only it has in the
-    sweep, such as its learning rate. Methods without paired runs are left out.
+    The reference is ``dynabro``, or the method of the first run. A side is a method with the
+    settings that only it has in the sweep, such as its learning rate. Methods without paired runs
+    are left out.
 
     Args:
         results: The runs.
@@ -49,7 +53,9 @@ def findings(results: Results, tasks: Sequence[Mapping[str, Any]], where: str | 
         methods = list(dict.fromkeys(own["method"]))
         first = next((name for name in methods if name.partition(":")[0] == REFERENCE), methods[0])
         own = beside(own)
-        condition = f"COALESCE(sweep, '') = {quoted(sweep)} AND task = {quoted(name)}" + (f" AND ({where})" if where else "")
+        condition = f"COALESCE(sweep, '') = {quoted(sweep)} AND task = {quoted(name)}" + (
+            f" AND ({where})" if where else ""
+        )
         others = [method for method in methods if method != first][:MOST_METHODS]
         for other, reading in itertools.product(others, dict.fromkeys(own[READING])):
             a, b = _sides(own[own[READING] == reading], first, other)
@@ -57,10 +63,19 @@ def findings(results: Results, tasks: Sequence[Mapping[str, Any]], where: str | 
                 found = compare(results.engine, a, b, condition, task["metric"])
             except (NotFoundError, SpecError):  # nothing pairs, or one run has several partners
                 continue
-            cut = f"; the first {MOST_ROWS} of {len(found.cells)} cells" if len(found.cells) > MOST_ROWS else ""
-            words = f"{sweep or 'no sweep'}, {name}: A = {_told(a)} against B = {_told(b)}, {task['label']} at the end{cut}"
+            cut = (
+                f"; the first {MOST_ROWS} of {len(found.cells)} cells"
+                if len(found.cells) > MOST_ROWS
+                else ""
+            )
+            words = (
+                f"{sweep or 'no sweep'}, {name}: A = {_told(a)} against B = {_told(b)}, "
+                f"{task['label']} at the end{cut}"
+            )
             rows = [_row(cell) for cell in found.cells[:MOST_ROWS]]
-            tables.append({"caption": words, "columns": COLUMNS, "rows": rows, "notes": _notes(found)})
+            tables.append(
+                {"caption": words, "columns": COLUMNS, "rows": rows, "notes": _notes(found)}
+            )
     return tables[:MOST_TABLES]
 
 
@@ -68,7 +83,10 @@ def _notes(found: Comparison) -> list[str]:
     """Return the notes of a comparison, with what holds for the tables of a report."""
     notes = list(found.notes)
     if len(found.cells) > 1:
-        notes.append(f"Holm's correction is over the {len(found.cells)} cells of this table, not over all tables")
+        notes.append(
+            f"Holm's correction is over the {len(found.cells)} cells of this table, not over "
+            "all tables"
+        )
     single = sum(cell.test.n == 1 for cell in found.cells)
     if single:
         notes.append(f"{single} of {len(found.cells)} cells have one pair: no interval and no test")
@@ -76,10 +94,15 @@ def _notes(found: Comparison) -> list[str]:
 
 
 def _sides(runs: pd.DataFrame, first: str, other: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return both methods, each with the fields that have one value per method, and differ between the methods."""
+    """Return both methods, each with the fields that have one value per method, and differ between
+    the methods.
+    """
     own = [runs[runs["method"] == method] for method in (first, other)]
     reading = {READING: runs[READING].iloc[0]} if runs[READING].any() else {}
-    sides: tuple[dict[str, Any], dict[str, Any]] = ({"method": first, **reading}, {"method": other, **reading})
+    sides: tuple[dict[str, Any], dict[str, Any]] = (
+        {"method": first, **reading},
+        {"method": other, **reading},
+    )
     for name in (name for name in OTHERS if name not in (ENTRY, CLOCK)):
         values = [list(dict.fromkeys(part[name].dropna())) for part in own]
         if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
@@ -89,7 +112,11 @@ def _sides(runs: pd.DataFrame, first: str, other: str) -> tuple[dict[str, Any], 
 
 
 def _told(side: Mapping[str, Any]) -> str:
-    settings = [f"{name}={format_value(value)}" for name, value in side.items() if name not in ("method", READING)]
+    settings = [
+        f"{name}={format_value(value)}"
+        for name, value in side.items()
+        if name not in ("method", READING)
+    ]
     settings += [side[READING]] if READING in side else []
     return str(side["method"]) + (f" ({', '.join(settings)})" if settings else "")
 
@@ -112,7 +139,9 @@ def _row(cell: Cell) -> list[str]:
 
 
 def searched(results: Results) -> list[Table]:
-    """Return a table for each search that made runs of the report: its best trials, with the mean of their repetitions."""
+    """Return a table for each search that made runs of the report: its best trials, with the mean
+    of their repetitions.
+    """
     names = [name for name in dict.fromkeys(results.runs["sweep"]) if name]
     found = _read(results.engine, names)
     if found is None:
@@ -132,7 +161,9 @@ def _read(engine: Engine, names: list[str]) -> Searches | None:
 
 def _of_search(found: Searches, name: str) -> Table:
     own, about = found.trials[found.trials["search"] == name], found.about[file_of(name)]
-    done = own[own["status"] == "finished"].sort_values("value", ascending=not about.maximize, kind="stable")
+    done = own[own["status"] == "finished"].sort_values(
+        "value", ascending=not about.maximize, kind="stable"
+    )
     rows, repeated = [], False
     for trial, runs in found._replace(trials=done.head(BEST)).repetitions():
         values = numbers_of(runs, about.goal)
@@ -140,10 +171,14 @@ def _of_search(found: Searches, name: str) -> Table:
         mean = f"{values.mean():.4g} over {len(values)} seeds" if len(values) else "-"
         choices = ", ".join(f"{key}={_text(value)}" for key, value in trial.parameters.items())
         rows.append([trial.number, choices, _text(float(trial.value)), mean])
-    counts = ", ".join(f"{count} {status}" for status, count in own["status"].value_counts(sort=False).items())
+    counts = ", ".join(
+        f"{count} {status}" for status, count in own["status"].value_counts(sort=False).items()
+    )
     way = "highest" if about.maximize else "lowest"
     note = "the value of a trial is optimistic: it is the best of many noisy numbers"
-    notes = [f"{note}; the repeated seeds count" if repeated else f"{note}, and no trial was repeated"]
+    notes = [
+        f"{note}; the repeated seeds count" if repeated else f"{note}, and no trial was repeated"
+    ]
     return {
         "caption": f"{name}: {way} {about.title} of {len(own)} trials ({counts})",
         "columns": ["trial", "choices", "value", "repeated"],

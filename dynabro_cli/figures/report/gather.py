@@ -27,7 +27,9 @@ from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.origin import words_of
 
 CURVE_POINTS, ALL_POINTS, FEWEST_POINTS = 100, 50_000, 10
-"""Most points of a curve; of all curves together; and the number that each curve keeps in any case."""
+"""Most points of a curve; of all curves together; and the number that each curve keeps in any
+case.
+"""
 TIMELINES, TIMELINE_TICKS, TIMELINE_SPANS = 12, 300, 4_000
 """Most timelines of a task; ticks of each; and most spans, after which a timeline is cut."""
 MOST_ABOUT = 12
@@ -38,18 +40,22 @@ KEY_DIGITS = 10
 Value = dict[str, Any]
 
 
-def content(results: Results, where: str | None, describe: Callable[[str], str] = lambda sweep: "") -> Value:
+def content(
+    results: Results, where: str | None, describe: Callable[[str], str] = lambda sweep: ""
+) -> Value:
     """Return everything that a report shows.
 
     Args:
         results: At least one run with a result.
         where: The condition that chose the runs.
-        describe: ``describe(sweep)`` returns the description of a sweep that comes with the program; empty for others.
+        describe: ``describe(sweep)`` returns the description of a sweep that comes with the
+            program; empty for others.
 
     Returns:
-        Values for JSON: ``answers``, ``about`` (of sweeps), ``looks`` (places of colours), ``tasks``, ``fields``, ``cells``,
-        ``runs``, ``bars``, ``timelines``, ``sweeps``, ``statuses``, ``findings`` and ``searches``. Cells refer to fields, and
-        runs to cells, by their places.
+        Values for JSON: ``answers``, ``about`` (of sweeps), ``looks`` (places of colours),
+        ``tasks``, ``fields``, ``cells``, ``runs``, ``bars``, ``timelines``, ``sweeps``,
+        ``statuses``, ``findings`` and ``searches``. Cells refer to fields, and runs to cells, by
+        their places.
     """
     stored = results.runs.assign(sweep=results.runs["sweep"].fillna(""))
     runs = beside(stored, ["sweep"])
@@ -57,15 +63,24 @@ def content(results: Results, where: str | None, describe: Callable[[str], str] 
     runs = runs.assign(cell=pd.factorize(texts)[0])
     results = dataclasses.replace(results, runs=stored, planned=stored)
     tasks = [_task(str(task), own) for task, own in runs.groupby("task", sort=False)]
-    names = [name for name in (*CELL, *OTHERS) if name != "seed" and any(name in one["fields"] for one in tasks)]
+    names = [
+        name
+        for name in (*CELL, *OTHERS)
+        if name != "seed" and any(name in one["fields"] for one in tasks)
+    ]
     columns = [_field(name, runs) for name in (*names, "sweep")]
     cells = _cells(dataclasses.replace(results, runs=runs), columns, tasks, stored)
     return {
         "answers": answers(results),
         "about": _about(results, describe),
-        "looks": {label: place for label, place in KNOWN.items() if label in set(method_names(runs))},
+        "looks": {
+            label: place for label, place in KNOWN.items() if label in set(method_names(runs))
+        },
         "tasks": tasks,
-        "fields": [{key: column[key] for key in ("name", "label", "meaning", "values")} for column in columns],
+        "fields": [
+            {key: column[key] for key in ("name", "label", "meaning", "values")}
+            for column in columns
+        ],
         "cells": cells,
         "runs": _runs(runs, tasks),
         "bars": _bars(results),
@@ -78,14 +93,34 @@ def content(results: Results, where: str | None, describe: Callable[[str], str] 
 
 
 def _task(task: str, runs: pd.DataFrame) -> Value:
-    """Return a task with its metric, the fields in which its runs differ, and the settings that all of them share."""
+    """Return a task with its metric, the fields in which its runs differ, and the settings that all
+    of them share.
+    """
     metric = "accuracy" if runs["final_accuracy"].notna().any() else "gap"
     records = runs.to_dict("records")
-    varied = [name for name in CELL if name not in ("seed", "task") and runs[name].nunique(dropna=False) > 1]
+    varied = [
+        name
+        for name in CELL
+        if name not in ("seed", "task") and runs[name].nunique(dropna=False) > 1
+    ]
     varied += telling_apart(records, OTHERS, ["seed", *CELL])
-    common = [name for name in (*CELL, *OTHERS) if name not in ("seed", *varied) and runs[name].nunique(dropna=False) == 1]
-    shared = [(name.replace("_", " "), format_value(runs[name].iloc[0])) for name in common if pd.notna(runs[name].iloc[0])]
-    return {"name": task, "metric": metric, "label": METRICS[metric][2], "fields": varied, "common": shared}
+    common = [
+        name
+        for name in (*CELL, *OTHERS)
+        if name not in ("seed", *varied) and runs[name].nunique(dropna=False) == 1
+    ]
+    shared = [
+        (name.replace("_", " "), format_value(runs[name].iloc[0]))
+        for name in common
+        if pd.notna(runs[name].iloc[0])
+    ]
+    return {
+        "name": task,
+        "metric": metric,
+        "label": METRICS[metric][2],
+        "fields": varied,
+        "common": shared,
+    }
 
 
 def _field(name: str, runs: pd.DataFrame) -> Value:
@@ -97,27 +132,42 @@ def _field(name: str, runs: pd.DataFrame) -> Value:
         labels = dict(zip(runs[name], method_names(runs), strict=True))
         texts = [labels[value] for value in values]
     places = {value if pd.notna(value) else None: place for place, value in enumerate(values)}
-    return {"name": name, "label": name.replace("_", " "), "meaning": meaning, "values": texts, "places": places}
+    return {
+        "name": name,
+        "label": name.replace("_", " "),
+        "meaning": meaning,
+        "values": texts,
+        "places": places,
+    }
 
 
 def _text(value: Any) -> str:
     return "" if value is None or pd.isna(value) else format_value(value)
 
 
-def _cells(results: Results, columns: Sequence[Value], tasks: Sequence[Value], stored: pd.DataFrame) -> list[Value]:
-    """Return one entry per cell, that is, for all runs that differ in their seed only; ``stored`` has their own texts."""
+def _cells(
+    results: Results, columns: Sequence[Value], tasks: Sequence[Value], stored: pd.DataFrame
+) -> list[Value]:
+    """Return one entry per cell, that is, for all runs that differ in their seed only; ``stored``
+    has their own texts.
+    """
     results = dataclasses.replace(results, runs=results.runs.drop_duplicates(["cell", "seed"]))
     texts = {row["id"]: row for row in stored.to_dict("records")}
     lines = _curves(results, tasks)
     numbers = {one["name"]: place for place, one in enumerate(tasks)}
     firsts = {row["cell"]: row for row in results.runs.drop_duplicates("cell").to_dict("records")}
-    scored = results.runs[["cell", "status", *dict.fromkeys(METRICS[task["metric"]][1] for task in tasks)]]
+    scored = results.runs[
+        ["cell", "status", *dict.fromkeys(METRICS[task["metric"]][1] for task in tasks)]
+    ]
     found = []
     for cell, own in scored.groupby("cell", sort=True):
         first = firsts[cell]
         task = numbers[str(first["task"])]
         scores = own[METRICS[tasks[task]["metric"]][1]]
-        places = [column["places"][first[column["name"]] if pd.notna(first[column["name"]]) else None] for column in columns]
+        places = [
+            column["places"][first[column["name"]] if pd.notna(first[column["name"]]) else None]
+            for column in columns
+        ]
         found.append(
             {
                 "task": task,
@@ -134,9 +184,13 @@ def _cells(results: Results, columns: Sequence[Value], tasks: Sequence[Value], s
 
 
 def _curves(results: Results, tasks: Sequence[Value]) -> dict[Any, list[Any]]:
-    """Return budgets, means and standard deviations of each cell, thinned so that a report stays small."""
+    """Return budgets, means and standard deviations of each cell, thinned so that a report stays
+    small.
+    """
     found = {}
-    most = max(FEWEST_POINTS, min(CURVE_POINTS, ALL_POINTS // max(1, results.runs["cell"].nunique())))
+    most = max(
+        FEWEST_POINTS, min(CURVE_POINTS, ALL_POINTS // max(1, results.runs["cell"].nunique()))
+    )
     for task in tasks:
         chosen = results.runs[results.runs["task"] == task["name"]]
         part = Results(chosen, chosen, "", results.engine, results.identities, results.window)
@@ -152,7 +206,9 @@ def _curves(results: Results, tasks: Sequence[Value]) -> dict[Any, list[Any]]:
 
 
 def _runs(runs: pd.DataFrame, tasks: Sequence[Value]) -> list[list[Any]]:
-    """Return rows of id, key, cell, seed, status, final score, rounds, seconds, start time, and tags with the note."""
+    """Return rows of id, key, cell, seed, status, final score, rounds, seconds, start time, and
+    tags with the note.
+    """
     final = {one["name"]: METRICS[one["metric"]][1] for one in tasks}
     return [
         [
@@ -175,27 +231,49 @@ def _bars(results: Results) -> list[list[Any]]:
     """Return task, switching strategy, fraction of Byzantine workers, and share of rounds."""
     parts = []
     for _, runs in results.runs.groupby(["task", "switching"], sort=False):
-        with contextlib.suppress(SpecError):  # other numbers of workers, say, have no common histogram
+        # other numbers of workers, say, have no common histogram
+        with contextlib.suppress(SpecError):
             parts.append(fractions(dataclasses.replace(results, runs=runs), ("task", "switching")))
-    found = pd.concat(parts) if parts else pd.DataFrame(columns=["task", "switching", "fraction", "share"])
+    found = (
+        pd.concat(parts)
+        if parts
+        else pd.DataFrame(columns=["task", "switching", "fraction", "share"])
+    )
     columns = zip(found["task"], found["switching"], found["fraction"], found["share"], strict=True)
-    return [[task, switching, _number(fraction, 4), _number(share, 4)] for task, switching, fraction, share in columns]
+    return [
+        [task, switching, _number(fraction, 4), _number(share, 4)]
+        for task, switching, fraction, share in columns
+    ]
 
 
 def _timelines(results: Results) -> list[Value]:
-    """Return the first ticks of one run of each task and switching strategy: spans of worker, first tick, end and state."""
+    """Return the first ticks of one run of each task and switching strategy: spans of worker, first
+    tick, end and state.
+    """
     found = []
     first = results.runs.drop_duplicates(["task", "switching"])
     for _, chosen in first.groupby("task", sort=False):
         for run in chosen.head(TIMELINES).to_dict("records"):
             clock = "round" if run["clock"] == "round" else "budget"
-            ticks = min(TIMELINE_TICKS, int(run["rounds"] if clock == "round" else run["budget_spent"]))
+            ticks = min(
+                TIMELINE_TICKS, int(run["rounds"] if clock == "round" else run["budget_spent"])
+            )
             try:
                 byzantine = masks_of(results, run, ticks)
-            except DynabroError:  # a strategy of a plugin or of another version, or rows that db check reports
+            # a strategy of a plugin or of another version, or rows that db check reports
+            except DynabroError:
                 continue
-            spans = [span for worker, row in enumerate(byzantine[:ticks].T.tolist(), 1) for span in _spans(worker, row)]
-            told = {"task": run["task"], "switching": run["switching"], "run": int(run["id"]), "seed": int(run["seed"])}
+            spans = [
+                span
+                for worker, row in enumerate(byzantine[:ticks].T.tolist(), 1)
+                for span in _spans(worker, row)
+            ]
+            told = {
+                "task": run["task"],
+                "switching": run["switching"],
+                "run": int(run["id"]),
+                "seed": int(run["seed"]),
+            }
             workers = {"workers": int(run["workers"]), "ticks": ticks, "unit": TICKS[clock]}
             found.append(told | workers | {"spans": spans[:TIMELINE_SPANS]})
     return found
@@ -203,7 +281,11 @@ def _timelines(results: Results) -> list[Value]:
 
 def _spans(worker: int, row: Sequence[bool]) -> list[list[int]]:
     """Return [worker, first tick, end] of each time in which a worker is Byzantine."""
-    edges = [tick for tick in range(len(row) + 1) if (tick < len(row) and row[tick]) != (tick > 0 and row[tick - 1])]
+    edges = [
+        tick
+        for tick in range(len(row) + 1)
+        if (tick < len(row) and row[tick]) != (tick > 0 and row[tick - 1])
+    ]
     return [[worker, start, end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
@@ -211,15 +293,24 @@ def _sweeps(runs: pd.DataFrame) -> list[list[Any]]:
     """Return sweep, task, runs, cells, seeds, diverged runs and seconds of each sweep and task."""
     found = []
     for (sweep, task), own in runs.groupby(["sweep", "task"], sort=False):
-        counts = [len(own), own["cell"].nunique(), own["seed"].nunique(), int((own["status"] == "diverged").sum())]
+        counts = [
+            len(own),
+            own["cell"].nunique(),
+            own["seed"].nunique(),
+            int((own["status"] == "diverged").sum()),
+        ]
         found.append([sweep, task, *counts, round(own["wall_seconds"].sum())])
     return found
 
 
 def _about(results: Results, describe: Callable[[str], str]) -> list[Value]:
-    """Return the name, the description and the text of each sweep, as far as they are known; the last text is shown."""
+    """Return the name, the description and the text of each sweep, as far as they are known; the
+    last text is shown.
+    """
     names = [name for name in dict.fromkeys(results.runs["sweep"]) if name]
-    stored = read(results.engine, "SELECT name, yaml FROM sweeps WHERE yaml IS NOT NULL ORDER BY id")
+    stored = read(
+        results.engine, "SELECT name, yaml FROM sweeps WHERE yaml IS NOT NULL ORDER BY id"
+    )
     texts = dict(zip(stored["name"], stored["yaml"], strict=True))
     found = []
     for name in names[:MOST_ABOUT]:
@@ -234,8 +325,13 @@ def _about(results: Results, describe: Callable[[str], str]) -> list[Value]:
 def _statuses(results: Results, where: str | None) -> dict[str, int]:
     """Return the number of runs without a result by status; they are not in the report."""
     condition = f"NOT ({RESULTS})" + (f" AND ({where})" if where else "")
-    found = read(results.engine, f"SELECT status, COUNT(*) AS n FROM runs WHERE {condition} GROUP BY status ORDER BY status")
-    return {str(status): int(count) for status, count in zip(found["status"], found["n"], strict=True)}
+    found = read(
+        results.engine,
+        f"SELECT status, COUNT(*) AS n FROM runs WHERE {condition} GROUP BY status ORDER BY status",
+    )
+    return {
+        str(status): int(count) for status, count in zip(found["status"], found["n"], strict=True)
+    }
 
 
 def _number(value: Any, digits: int = DIGITS) -> float | None:

@@ -20,14 +20,16 @@ def check_installed() -> None:
     """Raise SpecError if a library of reports is not installed."""
     for name in ("altair", "jinja2", "vl_convert"):
         if importlib.util.find_spec(name) is None:
-            raise SpecError(f"a report needs {name}, which is not installed. Try: pip install 'dynabro[web]'")
+            raise SpecError(
+                f"a report needs {name}, which is not installed. Try: pip install 'dynabro[web]'"
+            )
 
 
 def page(title: str, about: dict[str, Any], content: dict[str, Any]) -> str:
     """Return the HTML of a report.
 
-    A browser runs only the two programs whose digests the page's policy has, and connects to nothing: text of a database that
-    became HTML by mistake would be harmless.
+    A browser runs only the two programs whose digests the page's policy has, and connects to
+    nothing: text of a database that became HTML by mistake would be harmless.
 
     Args:
         title: Its title.
@@ -41,7 +43,9 @@ def page(title: str, about: dict[str, Any], content: dict[str, Any]) -> str:
     library, folder = _library(), resources.files("dynabro_cli.figures.report")
     parts = {name: folder.joinpath(f"page.{name}").read_text("utf-8") for name in ("js", "css")}
     template = folder.joinpath("page.html").read_text("utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     trusted = {"library": library, "program": parts["js"], "style": parts["css"]}
     return environment.from_string(template).render(
         title=title,

@@ -1,4 +1,6 @@
-"""Datasette on a database, read-only, on this machine only, with the meaning of every table and column."""
+"""Datasette on a database, read-only, on this machine only, with the meaning of every table and
+column.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,11 @@ FIRST, FIRST_SQL = (
     """
 SELECT task, method, aggregator, pre_aggregators, attack, switching, ROUND(mean, 4) AS mean, ROUND(std, 4) AS std, n, diverged
 FROM final_accuracy ORDER BY task, mean DESC
-""",
+""",  # noqa: E501
 )
-"""The page that is opened first: the scores of all cells. A page of a query has no list of column meanings above its rows."""
+"""The page that is opened first: the scores of all cells. A page of a query has no list of column
+meanings above its rows.
+"""
 SETTINGS = {
     "allow_download": False,
     "facet_time_limit_ms": 1000,
@@ -50,7 +54,8 @@ FACETS = {
     "recovery": ["reason"],
 }
 VIEWS = {
-    "byzantine_histogram": "number of rounds by number of Byzantine workers, over all rounds of every run, thinned or not",
+    "byzantine_histogram": "number of rounds by number of Byzantine workers, over all rounds "
+    "of every run, thinned or not",
     "final_accuracy": "one row per cell, that is, for all runs that differ in their seed only",
 }
 OF_VIEWS = {
@@ -84,15 +89,21 @@ def checked(database: str) -> Path:
     Raises:
         SpecError: Datasette is not installed, or the database is on a server.
         NotFoundError: There is no such file.
-        DatabaseError: The file is not a dynabro database of this version, or foreign objects replace its tables.
+        DatabaseError: The file is not a dynabro database of this version, or foreign objects
+            replace its tables.
     """
     for name in ("datasette", "uvicorn"):
         if importlib.util.find_spec(name) is None:
-            raise SpecError(f"browsing needs {name}, which is not installed. Try: pip install 'dynabro[web]'")
+            raise SpecError(
+                f"browsing needs {name}, which is not installed. Try: pip install 'dynabro[web]'"
+            )
     path = sqlite_path(database)
     if path is None:
         name = shown(database)
-        raise SpecError(f"db={name}: a server's database. Try: dynabro db merge '{name}' --db FILE, and browse this copy")
+        raise SpecError(
+            f"db={name}: a server's database. Try: dynabro db merge '{name}' --db FILE, and "
+            "browse this copy"
+        )
     open_read_only(database).dispose()
     return path.resolve()
 
@@ -100,14 +111,15 @@ def checked(database: str) -> Path:
 def site(path: Path) -> App:
     """Return the pages of a database as an ASGI application.
 
-    Every connection is read-only, sees what runs in progress commit, and cannot call functions that act outside of SQL.
-    Requests for other host names are refused: a page of the internet could otherwise read the database through a name of its
-    own that leads to this machine.
+    Every connection is read-only, sees what runs in progress commit, and cannot call functions that
+    act outside of SQL. Requests for other host names are refused: a page of the internet could
+    otherwise read the database through another name that leads to this machine.
     """
     from datasette.app import Datasette
     from datasette.database import Database
 
-    # with rich, Datasette prints a traceback with all texts of the request for each mistake in a statement
+    # with rich, Datasette prints a traceback with all texts of the request for each mistake in a
+    # statement
     vars(importlib.import_module("datasette.handle_exception"))["rich"] = None
 
     class ReadOnly(Database):  # type: ignore[misc]
@@ -117,7 +129,8 @@ def site(path: Path) -> App:
             connection = sqlite3.connect(read_only_uri(path), uri=True, check_same_thread=False)
             distrust(connection)
             connection.execute("PRAGMA query_only = ON")
-            if hasattr(connection, "setlimit"):  # since Python 3.11; a statement is stopped between values, not within one
+            # since Python 3.11; a statement is stopped between values, not within one
+            if hasattr(connection, "setlimit"):
                 connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
             return connection
 
@@ -128,10 +141,17 @@ def site(path: Path) -> App:
 
 
 def described(title: str) -> dict[str, Any]:
-    """Return the metadata of Datasette: meanings of tables and columns, facets, and the queries of the documents."""
-    shared = {name: _plain(metadata.tables["runs"].c[name].comment) for name in fields() if name != "seed"}
+    """Return the metadata of Datasette: meanings of tables and columns, facets, and the queries of
+    the documents.
+    """
+    shared = {
+        name: _plain(metadata.tables["runs"].c[name].comment) for name in fields() if name != "seed"
+    }
     tables: dict[str, Any] = {
-        name: {"description": text, "columns": {**(shared if name == "final_accuracy" else {}), **OF_VIEWS[name]}}
+        name: {
+            "description": text,
+            "columns": {**(shared if name == "final_accuracy" else {}), **OF_VIEWS[name]},
+        }
         for name, text in VIEWS.items()
     }
     for name, table in metadata.tables.items():
@@ -144,9 +164,19 @@ def described(title: str) -> dict[str, Any]:
     for name, facets in FACETS.items():
         tables[name]["facets"] = facets
     tables["alembic_version"] = {"hidden": True}
-    queries = {FIRST: {"title": "Scores of all cells: runs that differ in their seed only", "sql": FIRST_SQL.strip()}}
-    queries |= {_slug(title): {"title": title, "sql": sql.strip()} for title, sql in EXAMPLES.items()}
-    return {"title": f"dynabro: {title}", "databases": {NAME: {"tables": tables, "queries": queries}}}
+    queries = {
+        FIRST: {
+            "title": "Scores of all cells: runs that differ in their seed only",
+            "sql": FIRST_SQL.strip(),
+        }
+    }
+    queries |= {
+        _slug(title): {"title": title, "sql": sql.strip()} for title, sql in EXAMPLES.items()
+    }
+    return {
+        "title": f"dynabro: {title}",
+        "databases": {NAME: {"tables": tables, "queries": queries}},
+    }
 
 
 def listen(port: int) -> socket.socket:
@@ -162,12 +192,16 @@ def listen(port: int) -> socket.socket:
         bound.listen(128)  # a request before the pages are ready waits
     except OSError as error:
         bound.close()
-        raise SpecError(f"port={port}: it cannot be used ({error.strerror}). Try: --port 0") from error
+        raise SpecError(
+            f"port={port}: it cannot be used ({error.strerror}). Try: --port 0"
+        ) from error
     return bound
 
 
 def serve(app: App, bound: socket.socket) -> None:
-    """Answer requests until a signal ends the process; statements in progress may take seconds more, unless it comes again."""
+    """Answer requests until a signal ends the process; statements in progress may take seconds
+    more, unless it comes again.
+    """
     import uvicorn
 
     class Server(uvicorn.Server):  # type: ignore[misc]
@@ -189,7 +223,9 @@ def _end_at_once(*_: object) -> NoReturn:
 
 
 def _of_this_machine(app: App) -> App:
-    """Return an application that answers only requests to this machine's own name, and none that another page makes."""
+    """Return an application that answers only requests to this machine's own name, and none that
+    another page makes.
+    """
 
     async def guarded(scope: dict[str, Any], receive: Any, send: Any) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
@@ -199,7 +235,13 @@ def _of_this_machine(app: App) -> App:
         elif headers.get(b"sec-fetch-site") == "cross-site" or _foreign(headers.get(b"origin")):
             status, answer = 403, "requests of other pages are not answered; type the address\n"
         if scope["type"] == "http" and status is not None:
-            await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": status,
+                    "headers": [(b"content-type", b"text/plain")],
+                }
+            )
             await send({"type": "http.response.body", "body": answer.encode()})
             return
         await app(scope, receive, send)

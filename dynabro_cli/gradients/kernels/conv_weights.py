@@ -1,6 +1,8 @@
-"""Weight gradients of convolutions that no pooling follows, by a compiled kernel (``conv_weights.cpp``).
+"""Weight gradients of convolutions that no pooling follows, by a compiled kernel
+(``conv_weights.cpp``).
 
-With one call per worker, torch's backward convolution reaches half to nine tenths of the forward pass's rate.
+With one call per worker, torch's backward convolution reaches half to nine tenths of the forward
+pass's rate.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from torch import Tensor
 from dynabro_cli.machine import native
 
 COMPILE_VALUES = 1e8
-"""Samples times weights above which compiling saves time; a weight is multiplied at every place of an image."""
+"""Samples times weights above which compiling saves time; a weight is multiplied at every place of
+an image.
+"""
 
 CHANNELS = 7
 """Smallest number of input channels; fewer channels do not fill any processor's vectors."""
@@ -28,11 +32,14 @@ class Gradients:
         self._library = library
 
     def filled(self, channels: int) -> int:
-        """Return the number of input channels in the kernel's vectors, padding included; 0 if padding wastes too much."""
+        """Return the number of input channels in the kernel's vectors, padding included; 0 if
+        padding wastes too much.
+        """
         return self._library.number("filled", channels)
 
     def __call__(self, gy: Tensor, x: Tensor, padding: Sequence[int], out: Tensor) -> bool:
-        """Write the gradients to ``out``; return False and write nothing if the kernel does not serve these tensors.
+        """Write the gradients to ``out``; return False and write nothing if the kernel does not
+        serve these tensors.
 
         Args:
             gy: The gradients of the outputs [N, O, H', W'], N = m n samples ordered by worker.
@@ -41,7 +48,9 @@ class Gradients:
             out: A view of the gradient matrix, [m, O, C, h, w].
         """
         (m, kernels, *inner), (n, channels, height, width) = out.shape, x.shape
-        known = all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in (gy, x, out))
+        known = all(
+            tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in (gy, x, out)
+        )
         filled = self.filled(channels)
         if not known or not filled or not n or not out[0].is_contiguous():
             return False
@@ -54,7 +63,8 @@ class Gradients:
 
 
 def compiled_for(weights: Sequence[Tensor], samples: float, *, insist: bool) -> Gradients | None:
-    """Return the kernel if it may serve convolutions on a CPU and the work is large enough; None otherwise, or if it fails.
+    """Return the kernel if it may serve convolutions on a CPU and the work is large enough; None
+    otherwise, or if it fails.
 
     Args:
         weights: The weights [O, C, h, w] of the convolutions that have no compiled block.
@@ -64,7 +74,11 @@ def compiled_for(weights: Sequence[Tensor], samples: float, *, insist: bool) -> 
     weights = [weight for weight in weights if weight.shape[1] >= CHANNELS]
     if not weights or weights[0].device.type != "cpu":
         return None
-    return load() if insist or samples * sum(weight.numel() for weight in weights) >= COMPILE_VALUES else None
+    return (
+        load()
+        if insist or samples * sum(weight.numel() for weight in weights) >= COMPILE_VALUES
+        else None
+    )
 
 
 def load() -> Gradients | None:

@@ -1,5 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
-"""Dropout on a GPU as one kernel each way: the backward pass draws the mask again, so that no mask is stored."""
+"""Dropout on a GPU as one kernel each way: the backward pass draws the mask again, so that no mask
+is stored.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -28,7 +30,9 @@ def mix(word):
 
 @triton.jit
 def dropped(x, out, seeds, layer, least, scale, count, BLOCK: tl.constexpr):
-    """Write x times ``scale`` where ``fusible.kept_values`` keeps, else 0; each mini-batch has ``count`` values."""
+    """Write x times ``scale`` where ``fusible.kept_values`` keeps, else 0; each mini-batch has
+    ``count`` values.
+    """
     batch = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     seed = tl.load(seeds + batch)
@@ -45,7 +49,9 @@ def drop(x: "Tensor", seeds: "Tensor", layer: int, p: float) -> "tuple[Tensor, T
     rows = (x.movedim(1, -1) if x.ndim > 2 else x).contiguous()
     out, count = torch.empty_like(rows), x.numel() // len(seeds)
     numbers = fusible.signed(layer), fusible.least_kept(p), 1 / (1 - p), count
-    gpu_kernels.launch(dropped, (triton.cdiv(count, VALUES), len(seeds)), rows, out, seeds, *numbers, BLOCK=VALUES)
+    gpu_kernels.launch(
+        dropped, (triton.cdiv(count, VALUES), len(seeds)), rows, out, seeds, *numbers, BLOCK=VALUES
+    )
     return (out.movedim(-1, 1) if x.ndim > 2 else out), seeds
 
 

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from dynabro_cli.machine import native
 
 COMPILE_VALUES = 1e9
-"""Products of a run above which compiling saves time: it saves at least 1 ns per hundred, and costs about 1 s."""
+"""Products of a run above which compiling saves time: it saves at least 1 ns per hundred, and costs
+about 1 s.
+"""
 
 
 class Products:
@@ -20,7 +22,8 @@ class Products:
         self._library = library
 
     def __call__(self, gy: Tensor, x: Tensor, out: Tensor) -> bool:
-        """Write gy_i^T x_i for each worker i to ``out``; return False and write nothing if the kernel does not serve them.
+        """Write gy_i^T x_i for each worker i to ``out``; return False and write nothing if the
+        kernel does not serve them.
 
         Args:
             gy: The gradients of the outputs, [m, n, O].
@@ -31,14 +34,21 @@ class Products:
         if any(tensor.device.type != "cpu" or tensor.dtype != torch.float32 for tensor in tensors):
             return False
         (m, n, rows), columns = gy.shape, x.shape[2]
-        if not m or not self._library.number("serves", rows, columns) or out.stride()[1:] != (columns, 1):
+        if (
+            not m
+            or not self._library.number("serves", rows, columns)
+            or out.stride()[1:] != (columns, 1)
+        ):
             return False
-        self._library.run("products", gy.contiguous(), x.contiguous(), out, m, n, rows, columns, out.stride(0))
+        self._library.run(
+            "products", gy.contiguous(), x.contiguous(), out, m, n, rows, columns, out.stride(0)
+        )
         return True
 
 
 def compiled_for(model: nn.Module, samples: float, *, insist: bool) -> Products | None:
-    """Return the kernel if the model has linear layers on a CPU and the work is large enough; None otherwise, or if it fails.
+    """Return the kernel if the model has linear layers on a CPU and the work is large enough; None
+    otherwise, or if it fails.
 
     Args:
         model: The model.

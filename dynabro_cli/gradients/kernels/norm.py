@@ -1,4 +1,6 @@
-"""Kernels of batch norm and the ReLU before it: ``batch_norm.cpp`` on a CPU, Triton's ``norm_kernel.py`` on a GPU."""
+"""Kernels of batch norm and the ReLU before it: ``batch_norm.cpp`` on a CPU, Triton's
+``norm_kernel.py`` on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,15 @@ from dynabro_cli.gradients.worker_norms import WorkerBatchNorm2d
 from dynabro_cli.machine import native
 
 COMPILE_BYTES = 2e10
-"""Bytes kept by all passes of a run above which compiling saves time: it saves 0.2 to 0.4 ns per byte, and costs about 3 s."""
+"""Bytes kept by all passes of a run above which compiling saves time: it saves 0.2 to 0.4 ns per
+byte, and costs about 3 s.
+"""
 
 
 class BatchNorm:
-    """The compiled library's two functions, on float32 tensors; they replace the two functions of ``fusible``."""
+    """The compiled library's two functions, on float32 tensors; they replace the two functions of
+    ``fusible``.
+    """
 
     def __init__(self, library: native.Library) -> None:
         self._library = library
@@ -35,8 +41,14 @@ class BatchNorm:
         groups, _, channels = x.shape
         x, out = x.contiguous(), torch.empty(x.shape)
         mean, variance, inverse = torch.empty(3, groups, 1, channels)
-        vectors = (torch.ones(channels), torch.zeros(channels)) if weight is None else (weight, cast(Tensor, bias))
-        self._call("forward", relu, [x, *vectors, out, mean, variance, inverse], ctypes.c_float(eps))
+        vectors = (
+            (torch.ones(channels), torch.zeros(channels))
+            if weight is None
+            else (weight, cast(Tensor, bias))
+        )
+        self._call(
+            "forward", relu, [x, *vectors, out, mean, variance, inverse], ctypes.c_float(eps)
+        )
         return out, mean, variance, (x, mean, inverse)
 
     def normalise_backward(
@@ -45,13 +57,19 @@ class BatchNorm:
         """Return the gradients by input, weight and bias; see ``fusible.normalise_backward``."""
         x, mean, inverse = kept
         groups, _, channels = gy.shape
-        gy, gx, (weights, biases) = gy.contiguous(), torch.empty(gy.shape) if wanted else None, torch.empty(2, groups, channels)
+        gy, gx, (weights, biases) = (
+            gy.contiguous(),
+            torch.empty(gy.shape) if wanted else None,
+            torch.empty(2, groups, channels),
+        )
         vector = torch.ones(channels) if weight is None else weight
         self._call("backward", relu, [gy, x, mean, inverse, vector, gx, weights, biases])
         own = [part.view(workers, -1, channels).sum(1) for part in (weights, biases)]
         return gx, own[0], own[1]
 
-    def _call(self, name: str, relu: bool, tensors: list[Tensor | None], *more: ctypes.c_float) -> None:
+    def _call(
+        self, name: str, relu: bool, tensors: list[Tensor | None], *more: ctypes.c_float
+    ) -> None:
         sizes = [*cast(Tensor, tensors[0]).shape, int(relu)]
         scratch = torch.empty(self._library.number("scratch", sizes))
         self._library.run(name, sizes, scratch, *tensors, *more)
@@ -73,16 +91,23 @@ def compile_norms(model: nn.Module, shared: Shared, kept: float, *, insist: bool
         return
     kernel = load()
     if kernel is not None:
-        shared.functions = Functions(normalise=kernel.normalise, normalise_backward=kernel.normalise_backward)
+        shared.functions = Functions(
+            normalise=kernel.normalise, normalise_backward=kernel.normalise_backward
+        )
         join(model)
 
 
 def use_gpu_kernels(model: nn.Module, shared: Shared) -> None:
-    """Compute the batch norm of a twin with the ReLU and the bias before it, and dropout, by Triton's kernels."""
+    """Compute the batch norm of a twin with the ReLU and the bias before it, and dropout, by
+    Triton's kernels.
+    """
     from dynabro_cli.gradients.kernels import dropout_kernel, norm_kernel  # they need Triton
 
     shared.functions = Functions(
-        norm_kernel.normalise, norm_kernel.normalise_backward, dropout_kernel.drop, dropout_kernel.drop_backward
+        norm_kernel.normalise,
+        norm_kernel.normalise_backward,
+        dropout_kernel.drop,
+        dropout_kernel.drop_backward,
     )
     join(model, biases=True)
 

@@ -1,9 +1,11 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
-"""Batch norm on a GPU with what comes before it, the bias of a convolution and a ReLU, by two kernels forward and two backward.
+"""Batch norm on a GPU with what comes before it, the bias of a convolution and a ReLU, by two
+kernels forward and two backward.
 
-Each kernel reads the activations once, in their own precision, and computes in single precision. A mini-batch is cut into at
-most ``MOST`` parts of rows. The parts' moments are merged by Chan, Golub & LeVeque's formula (1979). Sums are added up in a
-fixed order, which depends neither on the GPU nor on the number of mini-batches.
+Each kernel reads the activations once, in their own precision, and computes in single precision. A
+mini-batch is cut into at most ``MOST`` parts of rows. The parts' moments are merged by Chan, Golub
+& LeVeque's formula (1979). Sums are added up in a fixed order, which depends neither on the GPU nor
+on the number of mini-batches.
 """
 
 from typing import TYPE_CHECKING
@@ -24,7 +26,9 @@ ROWS, MOST = tl.constexpr(64), tl.constexpr(32)
 
 @triton.jit
 def part(P, C, BLOCK: tl.constexpr):
-    """Return a program's mini-batch, its channels, which of them exist, its first row, and the row after its last."""
+    """Return a program's mini-batch, its channels, which of them exist, its first row, and the row
+    after its last.
+    """
     c = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     count = ROWS * tl.cdiv(P, ROWS * MOST)
     first = tl.program_id(1) * count
@@ -33,7 +37,9 @@ def part(P, C, BLOCK: tl.constexpr):
 
 @triton.jit
 def tile(x, before, first, stop, P, C, c, RELU: tl.constexpr):
-    """Return the values of some rows after bias and ReLU in single precision, their places in memory, and which exist."""
+    """Return the values of some rows after bias and ReLU in single precision, their places in
+    memory, and which exist.
+    """
     p = first + tl.arange(0, ROWS)
     inside = (p < stop)[:, None] & (c < C)[None, :]
     places = (tl.program_id(0).to(tl.int64) * P + p)[:, None] * C + c[None, :]
@@ -55,13 +61,19 @@ def store_pair(parts, one, other, C, c):
 
 @triton.jit
 def load_pairs(parts, P, C, c):
-    """Return the two results of all parts, [MOST, BLOCK], and the numbers of their rows, [MOST, 1]."""
+    """Return the two results of all parts, [MOST, BLOCK], and the numbers of their rows, [MOST,
+    1].
+    """
     i = tl.arange(0, MOST)
     count = ROWS * tl.cdiv(P, ROWS * MOST)
     counts = tl.maximum(tl.minimum(P - i * count, count), 0)[:, None]
     place = parts + (tl.program_id(0) * tl.num_programs(1) + i)[:, None] * 2 * C + c[None, :]
     there = (counts > 0) & (c < C)[None, :]
-    return tl.load(place, mask=there, other=0.0), tl.load(place + C, mask=there, other=0.0), counts.to(tl.float32)
+    return (
+        tl.load(place, mask=there, other=0.0),
+        tl.load(place + C, mask=there, other=0.0),
+        counts.to(tl.float32),
+    )
 
 
 @triton.jit
@@ -85,7 +97,20 @@ def moments(x, before, parts, P, C, RELU: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def normal(x, before, weight, bias, parts, out, statistics, eps, P, C, RELU: tl.constexpr, BLOCK: tl.constexpr):
+def normal(
+    x,
+    before,
+    weight,
+    bias,
+    parts,
+    out,
+    statistics,
+    eps,
+    P,
+    C,
+    RELU: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Write the output [G, P, C], and each mini-batch's mean, variance and 1/sigma, [G, 3, C]."""
     group, c, there, start, stop = part(P, C, BLOCK)
     means, squares, counts = load_pairs(parts, P, C, c)
@@ -122,8 +147,23 @@ def sums(gy, x, before, statistics, parts, P, C, RELU: tl.constexpr, BLOCK: tl.c
 
 
 @triton.jit
-def input_gradient(gy, x, before, weight, statistics, parts, gx, of_bias, P, C, RELU: tl.constexpr, BLOCK: tl.constexpr):
-    """Write the gradient by the input, [G, P, C], and with ``before`` each part's sum of it, [G, parts, C]."""
+def input_gradient(
+    gy,
+    x,
+    before,
+    weight,
+    statistics,
+    parts,
+    gx,
+    of_bias,
+    P,
+    C,
+    RELU: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Write the gradient by the input, [G, P, C], and with ``before`` each part's sum of it, [G,
+    parts, C].
+    """
     group, c, there, start, stop = part(P, C, BLOCK)
     products, totals, _counts = load_pairs(parts, P, C, c)
     product = (tl.sum(products, 0) / P)[None, :]
@@ -141,7 +181,9 @@ def input_gradient(gy, x, before, weight, statistics, parts, gx, of_bias, P, C, 
         total += tl.sum(tl.where(inside, gradient, 0.0), 0)
         tl.store(gx + places, gradient, mask=inside)
     if before is not None:
-        tl.store(of_bias + (group * tl.num_programs(1) + tl.program_id(1)) * C + c, total, mask=there)
+        tl.store(
+            of_bias + (group * tl.num_programs(1) + tl.program_id(1)) * C + c, total, mask=there
+        )
 
 
 def launch(kernel: object, x: "Tensor", *arguments: object, relu: bool) -> None:
@@ -149,7 +191,9 @@ def launch(kernel: object, x: "Tensor", *arguments: object, relu: bool) -> None:
     groups, places, channels = x.shape
     block = min(CHANNELS, max(16, triton.next_power_of_2(channels)))
     grid = groups, parts_of(places), triton.cdiv(channels, block)
-    gpu_kernels.launch(kernel, grid, x, *arguments, places, channels, RELU=relu, BLOCK=block, num_warps=8)
+    gpu_kernels.launch(
+        kernel, grid, x, *arguments, places, channels, RELU=relu, BLOCK=block, num_warps=8
+    )
 
 
 def parts_of(places: int) -> int:
@@ -159,12 +203,25 @@ def parts_of(places: int) -> int:
 
 
 def normalise(
-    x: "Tensor", weight: "Tensor | None", bias: "Tensor | None", eps: float, relu: bool, before: "Tensor | None" = None
+    x: "Tensor",
+    weight: "Tensor | None",
+    bias: "Tensor | None",
+    eps: float,
+    relu: bool,
+    before: "Tensor | None" = None,
 ) -> "tuple[Tensor, Tensor, Tensor, tuple[Tensor | None, ...]]":
-    """Normalise every mini-batch, see ``fusible.normalise``, after adding ``before`` [C], the bias of a convolution."""
+    """Normalise every mini-batch, see ``fusible.normalise``, after adding ``before`` [C], the bias
+    of a convolution.
+    """
     x, (groups, places, channels) = x.contiguous(), x.shape
-    parts, statistics = (x.new_empty(groups, n, channels, dtype=torch.float32) for n in (2 * parts_of(places), 3))
-    vectors = (torch.ones_like(statistics[0, 0]), torch.zeros_like(statistics[0, 0])) if weight is None else (weight, bias)
+    parts, statistics = (
+        x.new_empty(groups, n, channels, dtype=torch.float32) for n in (2 * parts_of(places), 3)
+    )
+    vectors = (
+        (torch.ones_like(statistics[0, 0]), torch.zeros_like(statistics[0, 0]))
+        if weight is None
+        else (weight, bias)
+    )
     out = torch.empty_like(x)
     launch(moments, x, before, parts, relu=relu)
     launch(normal, x, before, *vectors, parts, out, statistics, eps, relu=relu)
@@ -172,9 +229,16 @@ def normalise(
 
 
 def normalise_backward(
-    gy: "Tensor", kept: "tuple[Tensor, Tensor | None, Tensor]", weight: "Tensor | None", relu: bool, workers: int, wanted: bool
+    gy: "Tensor",
+    kept: "tuple[Tensor, Tensor | None, Tensor]",
+    weight: "Tensor | None",
+    relu: bool,
+    workers: int,
+    wanted: bool,
 ) -> "tuple[Tensor | None, ...]":
-    """Return the gradients by input, weight and bias, see ``fusible.normalise_backward``, and by ``before`` if there is one."""
+    """Return the gradients by input, weight and bias, see ``fusible.normalise_backward``, and by
+    ``before`` if there is one.
+    """
     (x, before, statistics), gy, (groups, places, channels) = kept, gy.contiguous(), gy.shape
     parts = statistics.new_empty(groups, parts_of(places), 2, channels)
     launch(sums, gy, x, before, statistics, parts, relu=relu)

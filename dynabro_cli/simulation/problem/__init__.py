@@ -1,1 +1,3 @@
-"""Problems that a run solves: a network on images with the samples of each worker, or an objective."""
+"""Problems that a run solves: a network on images with the samples of each worker, or an
+objective.
+"""

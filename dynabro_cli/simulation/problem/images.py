@@ -22,10 +22,14 @@ from dynabro_cli.simulation.problem.shares import Labelled, Shares
 from dynabro_cli.streams import Name, Streams
 from dynabro_cli.tasks._api import Images
 
-EVALUATION_VALUES = 100_000  # input values at a time on a CPU, where small batches stay in the cache
-TOGETHER = 32 << 20  # bytes kept by computations that share a pass on a CPU, because small operations cost time
-NORMALISED_VALUES = 1 << 20  # input values of a training set that is normalised once on a CPU, not batch by batch
-TRIAL_ROUND = 2**41  # the counter of the batch for trying the gradients, larger than any round's counter
+# input values at a time on a CPU, where small batches stay in the cache
+EVALUATION_VALUES = 100_000
+# bytes kept by computations that share a pass on a CPU, because small operations cost time
+TOGETHER = 32 << 20
+# input values of a training set that is normalised once on a CPU, not batch by batch
+NORMALISED_VALUES = 1 << 20
+# the counter of the batch for trying the gradients, larger than any round's counter
+TRIAL_ROUND = 2**41
 
 
 class ImageProblem:
@@ -44,7 +48,8 @@ class ImageProblem:
         server: Samples of the server, which are not in the training set; None if it has none.
         compile: Compile kernels: ``on``, ``off`` or ``auto``.
         budget: Gradient computations per worker in the whole run; ``auto`` depends on it.
-        compare: Compare the ways of computing gradients before the first one; see ``WorkerGradients``.
+        compare: Compare the ways of computing gradients before the first one; see
+            ``WorkerGradients``.
     """
 
     def __init__(
@@ -67,15 +72,21 @@ class ImageProblem:
         self._images, self._shares = images, shares
         self._train = images.train_images.to(device), images.train_labels.to(device)
         self._test = images.test_images.to(device), images.test_labels.to(device)
-        self._held_out = None if held_out is None else (held_out[0].to(device), held_out[1].to(device))
+        self._held_out = (
+            None if held_out is None else (held_out[0].to(device), held_out[1].to(device))
+        )
         self._server = None if server is None else (server[0].to(device), server[1].to(device))
         scale = torch.tensor(images.std, device=device).mul(images.scale)
         self._gain = (1 / scale)[:, None, None]
-        self._offset = (-torch.tensor(images.mean, device=device) * images.scale / scale)[:, None, None]
+        self._offset = (-torch.tensor(images.mean, device=device) * images.scale / scale)[
+            :, None, None
+        ]
         small = device.type == "cpu" and self._train[0].numel() <= NORMALISED_VALUES
         self._inputs = self._normalise(self._train[0]) if small else None
         samples = budget * workers * batch_size
-        self._engine = WorkerGradients(model, workers, dtype=dtype, compile=compile, samples=samples, compare=compare)
+        self._engine = WorkerGradients(
+            model, workers, dtype=dtype, compile=compile, samples=samples, compare=compare
+        )
         self._compute = GraphedGradients(self._engine) if device.type == "cuda" else self._engine
         self._workers, self._batch_size = workers, batch_size
         self._streams, self._device = streams, device
@@ -102,8 +113,11 @@ class ImageProblem:
     def _normalise(self, pixels: Tensor) -> Tensor:
         return torch.addcmul(self._offset, pixels.to(self._gain.dtype), self._gain)
 
-    def _batches(self, round_: int, computations: Sequence[int], workers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mini-batches of ``workers``, drawn uniformly with replacement: [k, n B, c, h, w] and [k, n B].
+    def _batches(
+        self, round_: int, computations: Sequence[int], workers: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return mini-batches of ``workers``, drawn uniformly with replacement: [k, n B, c, h, w]
+        and [k, n B].
 
         A worker's mini-batches of the n ``computations`` follow one another.
         """
@@ -113,7 +127,10 @@ class ImageProblem:
         def draw(name: Name, from_: Callable[[np.random.Generator], np.ndarray]) -> Tensor:
             if self._is_ahead(round_, computations):
                 return self._of_round(name, round_, workers, from_)
-            parts = [from_(self._streams.moved(name, round_, computation)) for computation in computations]
+            parts = [
+                from_(self._streams.moved(name, round_, computation))
+                for computation in computations
+            ]
             drawn = torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
             return send(drawn if len(workers) == len(drawn) else drawn[workers], self._device)
 
@@ -122,28 +139,59 @@ class ImageProblem:
         else:
             indices = draw("data", lambda generator: shares.draw(generator, self._batch_size))
         chosen = indices.flatten()
-        pixels = self._normalise(images[chosen]) if self._inputs is None else self._inputs.index_select(0, chosen)
+        pixels = (
+            self._normalise(images[chosen])
+            if self._inputs is None
+            else self._inputs.index_select(0, chosen)
+        )
         if self._images.flip:
             flips = draw("augment", lambda generator: generator.random(shape) < 0.5).flatten()
             pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
         return pixels.view(*indices.shape, *pixels.shape[1:]), labels[indices]
 
     def _is_ahead(self, round_: int, computations: Sequence[int]) -> bool:
-        """Return True if the draws for these computations are sent to the device together with draws of later rounds."""
+        """Return True if the draws for these computations are sent to the device together with
+        draws of later rounds.
+        """
         return self._ahead is not None and tuple(computations) == (0,) and round_ != TRIAL_ROUND
 
-    def _of_round(self, name: Name, round_: int, workers: Tensor, from_: Callable[[np.random.Generator], np.ndarray]) -> Tensor:
+    def _of_round(
+        self,
+        name: Name,
+        round_: int,
+        workers: Tensor,
+        from_: Callable[[np.random.Generator], np.ndarray],
+    ) -> Tensor:
         """Return the draws of the round's first computation, on the device, for ``workers``."""
-        drawn = cast(Ahead, self._ahead).of(name, round_, lambda later: from_(self._streams.moved(name, later, 0)))
-        return drawn if len(workers) == len(drawn) else drawn.index_select(0, send_once(workers, self._device))
+        drawn = cast(Ahead, self._ahead).of(
+            name, round_, lambda later: from_(self._streams.moved(name, later, 0))
+        )
+        return (
+            drawn
+            if len(workers) == len(drawn)
+            else drawn.index_select(0, send_once(workers, self._device))
+        )
 
-    def _seeds(self, round_: int, computations: Sequence[int], workers: Tensor) -> Sequence[int] | Tensor:
-        """Return the seeds of dropout of each worker's computations, independent of other workers and of the pass."""
-        if not self._engine.random and round_ != TRIAL_ROUND:  # the trial finds out if ``forward`` draws
+    def _seeds(
+        self, round_: int, computations: Sequence[int], workers: Tensor
+    ) -> Sequence[int] | Tensor:
+        """Return the seeds of dropout of each worker's computations, independent of other workers
+        and of the pass.
+        """
+        # the trial finds out if ``forward`` draws
+        if not self._engine.random and round_ != TRIAL_ROUND:
             return []
         if self._is_ahead(round_, computations) and self._engine.kind == SHARED:
-            return self._of_round("dropout", round_, workers, lambda generator: generator.integers(2**63, size=self._workers))
-        drawn = [self._streams.moved("dropout", round_, c).integers(2**63, size=self._workers) for c in computations]
+            return self._of_round(
+                "dropout",
+                round_,
+                workers,
+                lambda generator: generator.integers(2**63, size=self._workers),
+            )
+        drawn = [
+            self._streams.moved("dropout", round_, c).integers(2**63, size=self._workers)
+            for c in computations
+        ]
         return [int(seeds[worker]) for worker in workers.tolist() for seeds in drawn]
 
     def sum_gradients(
@@ -161,7 +209,13 @@ class ImageProblem:
             inputs, labels = self._batches(round_, part, workers)
             if relabel is not None:
                 classes, own = self._images.shape.classes, labels.chunk(n, 1)
-                labels = torch.cat([relabel(y, computation, classes) for y, computation in zip(own, part, strict=True)], 1)
+                labels = torch.cat(
+                    [
+                        relabel(y, computation, classes)
+                        for y, computation in zip(own, part, strict=True)
+                    ],
+                    1,
+                )
             losses = self._compute(inputs, labels, n, self._seeds(round_, part, workers))
             add(self._losses, losses, n)
             add(self._counts, torch.ones_like(losses), n)
@@ -172,7 +226,8 @@ class ImageProblem:
         return self._engine.matrix if total is None else total
 
     def _adding(self, workers: Tensor) -> Callable[[Tensor, Tensor, int], object]:
-        """Return a function that adds n times the rows [k, ...] of ``workers`` to rows of a sum [m, ...].
+        """Return a function that adds n times the rows [k, ...] of ``workers`` to rows of a sum [m,
+        ...].
 
         ``index_add_`` sorts on a GPU if it must be deterministic; a plain sum does not.
         """
@@ -182,7 +237,8 @@ class ImageProblem:
         if k == self._workers:
             return lambda total, rows, n: total.add_(rows, alpha=n)
         found = torch.full((self._workers,), k).index_copy_(0, workers, torch.arange(k))
-        places = send_once(found, self._device)  # the place of each worker's row; for other workers the last row, of zeros
+        # the place of each worker's row; for other workers the last row, of zeros
+        places = send_once(found, self._device)
 
         def add(total: Tensor, rows: Tensor, n: int) -> Tensor:
             padded = torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
@@ -199,12 +255,18 @@ class ImageProblem:
             pixels = self._normalise(images[places])
             if self._images.flip:
                 pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
-            self._compute(pixels[None], labels[places][None], len(part), seeds if self._engine.random else [])
+            self._compute(
+                pixels[None], labels[places][None], len(part), seeds if self._engine.random else []
+            )
             total.add_(self._engine.matrix[0], alpha=len(part))
         return total
 
-    def _of_server(self, round_: int, computations: Sequence[int]) -> tuple[Tensor, Tensor, list[int]]:
-        """Return the server's draws: sample indices and flips of its mini-batches, [n B], and the seeds of dropout, [n]."""
+    def _of_server(
+        self, round_: int, computations: Sequence[int]
+    ) -> tuple[Tensor, Tensor, list[int]]:
+        """Return the server's draws: sample indices and flips of its mini-batches, [n B], and the
+        seeds of dropout, [n].
+        """
         size, samples = self._batch_size, len(cast(Labelled, self._server)[1])
         places, flips, seeds = list[np.ndarray](), list[np.ndarray](), list[int]()
         for computation in computations:
@@ -212,22 +274,42 @@ class ImageProblem:
             places.append(generator.integers(samples, size=size))
             flips.append(generator.random(size) < 0.5)
             seeds.append(int(generator.integers(2**63)))
-        first, second = (send(torch.from_numpy(np.concatenate(drawn)), self._device) for drawn in (places, flips))
+        first, second = (
+            send(torch.from_numpy(np.concatenate(drawn)), self._device) for drawn in (places, flips)
+        )
         return first, second, seeds
 
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
-        samples = len(self._train[1]) if self._shares is None else -(-len(self._train[1]) // self._workers)
+        samples = (
+            len(self._train[1])
+            if self._shares is None
+            else -(-len(self._train[1]) // self._workers)
+        )
         if batches != -(-samples // self._batch_size):
             return mean_gradients(self, round_, batches, self._workers, relabel)
-        if relabel is None and self._shares is None:  # the workers have the same samples, and so the same gradient
+        # the workers have the same samples, and so the same gradient
+        if relabel is None and self._shares is None:
             return self._full_gradient(round_, 0, None, slice(None)).repeat(self._workers, 1)
         workers = range(self._workers)
-        return torch.stack([self._full_gradient(round_, worker, relabel, slice(worker, worker + 1)) for worker in workers])
+        return torch.stack(
+            [
+                self._full_gradient(round_, worker, relabel, slice(worker, worker + 1))
+                for worker in workers
+            ]
+        )
 
-    def _full_gradient(self, round_: int, worker: int, relabel: Relabel | None, who: slice) -> Tensor:
-        """Return the gradient [d] of a worker over all its training samples; its losses count for ``who``."""
+    def _full_gradient(
+        self, round_: int, worker: int, relabel: Relabel | None, who: slice
+    ) -> Tensor:
+        """Return the gradient [d] of a worker over all its training samples; its losses count for
+        ``who``.
+        """
         images, labels = self._train
-        own = torch.arange(len(labels)) if self._shares is None else torch.from_numpy(self._shares.of(worker))
+        own = (
+            torch.arange(len(labels))
+            if self._shares is None
+            else torch.from_numpy(self._shares.of(worker))
+        )
         gradient = torch.zeros_like(self.x)
         number = torch.tensor([worker])
         for computation, part in enumerate(torch.split(own, self._batch_size)):
@@ -235,8 +317,15 @@ class ImageProblem:
             given = labels[places][None]
             if relabel is not None:
                 everyone = given.expand(self._workers, -1)
-                given = relabel(everyone, computation, self._images.shape.classes)[worker : worker + 1]
-            losses = self._compute(self._normalise(images[places])[None], given, 1, self._seeds(round_, (computation,), number))
+                given = relabel(everyone, computation, self._images.shape.classes)[
+                    worker : worker + 1
+                ]
+            losses = self._compute(
+                self._normalise(images[places])[None],
+                given,
+                1,
+                self._seeds(round_, (computation,), number),
+            )
             gradient.add_(self._engine.matrix[0], alpha=len(part) / len(own))
             self._losses[who] += losses
             self._counts[who] += 1
@@ -269,14 +358,24 @@ class ImageProblem:
         (images, labels), found = self._test, dict[str, float]()
         counts = () if self._shares is None else self._shares.counts
         for name, function in METRICS.items():
-            # a function may change what it gets, such as the mode of a layer or a label, and the run must not change
-            model, data = copy.deepcopy(self._engine.model).eval(), LabelledInputs(self._normalise(images), labels.clone())
-            asked = {"worker_labels": counts} if "worker_labels" in inspect.signature(function).parameters else {}
+            # a function may change what it gets, such as the mode of a layer or a label, and the
+            # run must not change
+            model, data = (
+                copy.deepcopy(self._engine.model).eval(),
+                LabelledInputs(self._normalise(images), labels.clone()),
+            )
+            asked = (
+                {"worker_labels": counts}
+                if "worker_labels" in inspect.signature(function).parameters
+                else {}
+            )
             numbers = function(model, data, **asked)
             try:
                 found |= {str(key): float(value) for key, value in numbers.items()}
             except (AttributeError, TypeError, ValueError) as error:
-                raise PluginError(f"metrics {name!r} returned {numbers!r}. Try: a dict of numbers by name") from error
+                raise PluginError(
+                    f"metrics {name!r} returned {numbers!r}. Try: a dict of numbers by name"
+                ) from error
         return tuple(found.items())
 
     def weights(self) -> dict[str, Tensor]:
@@ -287,7 +386,10 @@ class ImageProblem:
 
     def _score(self, images: Tensor, labels: Tensor) -> Score:
         on_gpu = self._device.type == "cuda"
-        step = max(1, max(EVALUATION_VALUES, self._engine.pass_values if on_gpu else 0) // images[0].numel())
+        step = max(
+            1,
+            max(EVALUATION_VALUES, self._engine.pass_values if on_gpu else 0) // images[0].numel(),
+        )
         correct = torch.zeros((), dtype=torch.int64, device=self._device)
         loss = torch.zeros((), dtype=torch.float64, device=self._device)
         for start in range(0, len(labels), step):

@@ -18,8 +18,8 @@ STATISTICS_MOMENTUM = 0.1
 NOISE_ROUND = 2**40  # the counter of the draws that measure V, larger than any round's counter
 
 Relabel = Callable[[Tensor, int, int], Tensor]
-"""Function of the labels [m, B] of the workers' mini-batches, the computation's counter within the round, and the number of
-classes. It returns the labels that gradients are computed with.
+"""Function of the labels [m, B] of the workers' mini-batches, the computation's counter within the
+round, and the number of classes. It returns the labels that gradients are computed with.
 """
 
 
@@ -32,7 +32,9 @@ class Score(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """Sums over a worker's gradient computations: of losses [m] and batch statistics [m, s], and their number [m]."""
+    """Sums over a worker's gradient computations: of losses [m] and batch statistics [m, s], and
+    their number [m].
+    """
 
     losses: Tensor
     statistics: Tensor
@@ -63,13 +65,15 @@ class Problem(Protocol):
         total: Tensor | None,
         relabel: Relabel | None = None,
     ) -> Tensor:
-        """Add mini-batch gradients of k ``workers`` at x_t, one for each of ``computations``, to k rows of a matrix.
+        """Add mini-batch gradients of k ``workers`` at x_t, one for each of ``computations``, to k
+        rows of a matrix.
 
         Args:
             round_: The counter of the round, which determines the mini-batches.
             computations: The counters of the computations within the round, at least one.
             workers: The numbers of the workers, [k], on the CPU.
-            total: The matrix [m, d]; None (only with one computation) for a buffer that the next call overwrites.
+            total: The matrix [m, d]; None (only with one computation) for a buffer that the next
+                call overwrites.
             relabel: Changes the labels if all m workers compute; None for the labels of the data.
 
         Returns:
@@ -80,13 +84,15 @@ class Problem(Protocol):
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
         """Return every worker's mean gradient over ``batches`` mini-batches at x_t, [m, d].
 
-        If these make up all training samples of a worker (on average, if workers have different samples), each sample is used
-        once, unchanged; otherwise the mini-batches are drawn as usual. ``relabel`` is the same as in ``sum_gradients``.
+        If these make up all training samples of a worker (on average, if workers have different
+        samples), each sample is used once, unchanged; otherwise the mini-batches are drawn as
+        usual. ``relabel`` is the same as in ``sum_gradients``.
         """
         ...
 
     def server_gradient(self, round_: int, computations: Sequence[int]) -> Tensor:
-        """Return the sum of the server's own gradients at x_t, [d]: one mini-batch of its samples for each computation.
+        """Return the sum of the server's own gradients at x_t, [d]: one mini-batch of its samples
+        for each computation.
 
         They are not observed. The buffer that ``sum_gradients`` returns may be overwritten.
         """
@@ -113,7 +119,9 @@ class Problem(Protocol):
         ...
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the parameters and buffers of the model by name, as ``load_state_dict`` reads them."""
+        """Return the parameters and buffers of the model by name, as ``load_state_dict`` reads
+        them.
+        """
         ...
 
     def squared_gradient(self) -> Tensor | None:
@@ -121,14 +129,20 @@ class Problem(Protocol):
         ...
 
 
-def mean_gradients(problem: Problem, round_: int, batches: int, workers: int, relabel: Relabel | None) -> Tensor:
+def mean_gradients(
+    problem: Problem, round_: int, batches: int, workers: int, relabel: Relabel | None
+) -> Tensor:
     """Return the mean gradients of all workers over ``batches`` mini-batches, [m, d]."""
     total = problem.x.new_zeros(workers, problem.x.numel())
-    return problem.sum_gradients(round_, range(batches), torch.arange(workers), total, relabel) / batches
+    return (
+        problem.sum_gradients(round_, range(batches), torch.arange(workers), total, relabel)
+        / batches
+    )
 
 
 def measure_noise(problem: Problem, switching: Switching) -> float:
-    """Return V, the largest deviation of an honest one-batch gradient from the honest mean, over some draws at x_1.
+    """Return V, the largest deviation of an honest one-batch gradient from the honest mean, over
+    some draws at x_1.
 
     Spends ``NOISE_COMPUTATIONS`` gradient computations of each worker.
 
@@ -140,8 +154,14 @@ def measure_noise(problem: Problem, switching: Switching) -> float:
         computed = (~switching.mask(0)).nonzero()[:, 0]
         honest = problem.sum_gradients(NOISE_ROUND, (computation,), computed, None)[: len(computed)]
         if len(honest):
-            largest = max(largest, float(lengths(honest - weighted(honest, honest.new_ones(len(honest)))).max()))
+            largest = max(
+                largest,
+                float(lengths(honest - weighted(honest, honest.new_ones(len(honest)))).max()),
+            )
     problem.observed()
     if not largest > 0:
-        raise SpecError("noise_bound=auto found no noise among the honest workers at the start. Try: noise_bound=V")
+        raise SpecError(
+            "noise_bound=auto found no noise among the honest workers at the start. Try: "
+            "noise_bound=V"
+        )
     return largest

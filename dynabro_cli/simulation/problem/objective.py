@@ -14,7 +14,9 @@ from dynabro_cli.tasks._api import Objective
 class ObjectiveProblem:
     """An objective with additive noise, in double precision on the CPU."""
 
-    def __init__(self, objective: Objective, workers: int, batch_size: int, streams: Streams) -> None:
+    def __init__(
+        self, objective: Objective, workers: int, batch_size: int, streams: Streams
+    ) -> None:
         self._objective, self._streams = objective, streams
         self._workers, self._batch_size = workers, batch_size
         self.x = objective.start.clone()

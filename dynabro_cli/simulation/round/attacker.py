@@ -1,4 +1,6 @@
-"""The attack as a function of a round's vectors; if it sees the defence, it gets aggregates without changing the server."""
+"""The attack as a function of a round's vectors; if it sees the defence, it gets aggregates without
+changing the server.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ Attacker = Callable[[Tensor, Question, States, States, States], Tensor]
 
 
 def make_attacker(parts: Parts, decide: Decide) -> Attacker:
-    """Return the attack as a function of the workers' vectors, the question, and the states of attack, method and aggregator.
+    """Return the attack as a function of the workers' vectors, the question, and the states of
+    attack, method and aggregator.
 
     Args:
         parts: The parts of the run.
@@ -25,15 +28,30 @@ def make_attacker(parts: Parts, decide: Decide) -> Attacker:
     attack, enters, send = parts.attack, parts.spec.attack_entry, senders(parts.method).send
 
     def made_of(vectors: Tensor, question: Question, of_method: States) -> Tensor:
-        """Return the messages that the workers would send; the method updates a copy of its state."""
-        return vectors if enters != "gradient" else send(vectors, copied(own_rows(of_method, question)))[0]
+        """Return the messages that the workers would send; the method updates a copy of its
+        state.
+        """
+        return (
+            vectors
+            if enters != "gradient"
+            else send(vectors, copied(own_rows(of_method, question)))[0]
+        )
 
-    def attacker(own: Tensor, question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Tensor:
+    def attacker(
+        own: Tensor, question: Question, of_attack: States, of_method: States, of_aggregator: States
+    ) -> Tensor:
         if not attack.sees_defence:
             return attack.messages(own, question.byzantine, of_attack)
         seen = Defence(
             honest_mean(made_of(own, question, of_method), question.byzantine),
-            lambda vectors: decide(made_of(vectors, question, of_method), question, copied(of_method), of_aggregator).aggregate,
+            lambda vectors: (
+                decide(
+                    made_of(vectors, question, of_method),
+                    question,
+                    copied(of_method),
+                    of_aggregator,
+                ).aggregate
+            ),
         )
         return attack.messages(own, question.byzantine, of_attack, seen)
 
@@ -63,7 +81,8 @@ def attack_computation(
         tick: The Byzantine set of this computation.
         answering: The numbers of the workers that answer, on the device; None if all answer.
         server: The server's gradient of this computation, if attack and rule need it; else None.
-        learns: True if the attack learns from the gradients and its state advances, as after a round.
+        learns: True if the attack learns from the gradients and its state advances, as after a
+            round.
     """
     question = Question(
         total=own,
@@ -91,8 +110,12 @@ def learn(parts: Parts, state: State, own: Tensor, byzantine: Tensor) -> None:
 
 
 def advance(parts: Parts, state: State, question: Question, learned: States | None) -> None:
-    """Advance the attack after a round; ``learned`` is the attack's state if the server has updated it."""
-    state.attack = parts.attack.advance(question.byzantine, state.attack if learned is None else learned)
+    """Advance the attack after a round; ``learned`` is the attack's state if the server has updated
+    it.
+    """
+    state.attack = parts.attack.advance(
+        question.byzantine, state.attack if learned is None else learned
+    )
 
 
 def copied(state: States) -> States:

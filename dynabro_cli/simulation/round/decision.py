@@ -1,4 +1,6 @@
-"""The server's decision: the aggregate of the messages, by the method's own filter or by the aggregation chain."""
+"""The server's decision: the aggregate of the messages, by the method's own filter or by the
+aggregation chain.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +41,26 @@ class Decision(NamedTuple):
 
 
 class Decide(Protocol):
-    """The decision as a function of messages [m, d], the question, and the states of method and aggregator.
+    """The decision as a function of messages [m, d], the question, and the states of method and
+    aggregator.
 
     ``all_finite`` is True if all messages are known to be finite.
     """
 
     def __call__(
-        self, messages: Tensor, question: Question, of_method: States, of_aggregator: States, all_finite: bool = False, /
+        self,
+        messages: Tensor,
+        question: Question,
+        of_method: States,
+        of_aggregator: States,
+        all_finite: bool = False,
+        /,
     ) -> Decision: ...
 
 
 def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
-    """Return the decision as a function of messages [m, d], the question, and the states of method and aggregator.
+    """Return the decision as a function of messages [m, d], the question, and the states of method
+    and aggregator.
 
     Args:
         parts: The parts of the run.
@@ -63,19 +73,31 @@ def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
     some = whole if parts.cohort is None else _of_sound(parts, parts.cohort, compiled)
 
     def decide(
-        messages: Tensor, question: Question, of_method: States, of_aggregator: States, all_finite: bool = False, /
+        messages: Tensor,
+        question: Question,
+        of_method: States,
+        of_aggregator: States,
+        all_finite: bool = False,
+        /,
     ) -> Decision:
         if receive is not None:
             messages, all_finite = receive(messages, of_method), False
         ever = question.ever
         if question.everyone is not None and question.answering is not None:
-            messages, ever = with_delayed(messages, question.answering, of_method, len(question.everyone)), question.everyone
+            messages, ever = (
+                with_delayed(messages, question.answering, of_method, len(question.everyone)),
+                question.everyone,
+            )
             of_method, all_finite = of_method | {RECEIVED: messages}, False
         if question.cohort is not None:
-            messages, ever = messages.index_select(0, question.cohort), ever.index_select(0, question.cohort)
+            messages, ever = (
+                messages.index_select(0, question.cohort),
+                ever.index_select(0, question.cohort),
+            )
         clean, finite = (messages, None) if all_finite else sound(messages)
         if finite is not None and (question.cohort is not None or question.answering is not None):
-            clean = clean.nan_to_num(nan=0.0)  # no worker sent finite numbers: the rule learns nothing in this round
+            # no worker sent finite numbers: the rule learns nothing in this round
+            clean = clean.nan_to_num(nan=0.0)
         given = {} if question.server is None else {SERVER: question.server}
         if judge is not None and question.x is not None:
             good, of_method = judge(messages, question.x, of_method)
@@ -84,20 +106,30 @@ def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
             name, rule = (ALL, whole) if question.cohort is None else (SOME, some)
             result, of_aggregator = _apart(name, rule, clean, of_aggregator, given)
         else:
-            result, of_aggregator = whole(clean, of_aggregator | given, 1 if question.batches is None else question.batches)
+            result, of_aggregator = whole(
+                clean, of_aggregator | given, 1 if question.batches is None else question.batches
+            )
         return Decision(result, clean, finite, ever, of_method, of_aggregator)
 
     return decide
 
 
 def with_delayed(messages: Tensor, answering: Tensor, of_method: States, workers: int) -> Tensor:
-    """Return every worker's last message [m, d], updated with the new ``messages`` [n, d]; 0 before a worker's first."""
-    last = of_method[RECEIVED] if RECEIVED in of_method else messages.new_zeros(workers, messages.shape[1])
+    """Return every worker's last message [m, d], updated with the new ``messages`` [n, d]; 0 before
+    a worker's first.
+    """
+    last = (
+        of_method[RECEIVED]
+        if RECEIVED in of_method
+        else messages.new_zeros(workers, messages.shape[1])
+    )
     return last.index_copy(0, answering, messages)
 
 
 def mean_of(messages: Tensor, counts: Tensor) -> Tensor:
-    """Return the mean of the messages [m, d] of workers that count [m]; 0 if none counts. Other messages are not read."""
+    """Return the mean of the messages [m, d] of workers that count [m]; 0 if none counts. Other
+    messages are not read.
+    """
     return torch.where(counts[:, None], messages, 0).sum(0) / counts.sum().clamp_min(1)
 
 
@@ -106,8 +138,12 @@ def _of_sound(parts: Parts, rule: Aggregator, compiled: bool) -> Aggregate:
     return parts.compiler(aggregate) if compiled else aggregate
 
 
-def _apart(kind: str, rule: Aggregate, messages: Tensor, state: States, given: States) -> tuple[Tensor, States]:
-    """Aggregate messages of all workers or of a cohort; each of the two kinds has a separate state of the rule."""
+def _apart(
+    kind: str, rule: Aggregate, messages: Tensor, state: States, given: States
+) -> tuple[Tensor, States]:
+    """Aggregate messages of all workers or of a cohort; each of the two kinds has a separate state
+    of the rule.
+    """
     own = {name.removeprefix(kind): value for name, value in state.items() if name.startswith(kind)}
     others = {name: value for name, value in state.items() if not name.startswith(kind)}
     result, own = rule(messages, own | given, 1)

@@ -1,4 +1,6 @@
-"""Gradients at points other than x_t, and over more than one mini-batch, for methods that gather their vectors themselves."""
+"""Gradients at points other than x_t, and over more than one mini-batch, for methods that gather
+their vectors themselves.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,18 @@ from dynabro_cli.simulation.round.identities import Identities, relabelling
 from dynabro_cli.simulation.round.parts import Parts, Question, State, server_gradient
 
 
-def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who: Identities, attacker: Attacker) -> Question:
+def gather(
+    parts: Parts,
+    method: GatheringMethod,
+    state: State,
+    plan: Plan,
+    who: Identities,
+    attacker: Attacker,
+) -> Question:
     """Let the method gather the workers' vectors of a round, and put its next state into ``state``.
 
-    The attack acts on the vectors of workers that are Byzantine at the round's last computation, unless it has already acted on
-    their gradients.
+    The attack acts on the vectors of workers that are Byzantine at the round's last computation,
+    unless it has already acted on their gradients.
     """
     server = server_gradient(parts, state)
     gathered = method.gather(RoundGradients(parts, state, plan, who, attacker), plan, state.method)
@@ -31,7 +40,9 @@ def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who:
         attacked=gathered.attacked and parts.spec.attack_entry == "gradient",
         judged=bool(who.honest[list(plan.cohort or range(len(who.honest)))].any()),
         learned=parts.attack.observe is not None,
-        cohort=None if plan.cohort is None else send(torch.tensor(plan.cohort), parts.problem.x.device),
+        cohort=None
+        if plan.cohort is None
+        else send(torch.tensor(plan.cohort), parts.problem.x.device),
         answering=who.answering,
         gradients=gathered.gradients,
         server=server,
@@ -41,11 +52,13 @@ def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who:
 class RoundGradients:
     """Answers to a method's questions about a round: ``methods._api.Computing``.
 
-    The gradients of all workers that answer are computed, whatever the attack reads. If the workers are at different points,
-    this takes one pass per worker, not one pass for all.
+    The gradients of all workers that answer are computed, whatever the attack reads. If the workers
+    are at different points, this takes one pass per worker, not one pass for all.
     """
 
-    def __init__(self, parts: Parts, state: State, plan: Plan, who: Identities, attacker: Attacker) -> None:
+    def __init__(
+        self, parts: Parts, state: State, plan: Plan, who: Identities, attacker: Attacker
+    ) -> None:
         self._parts, self._state, self._who, self._attacker = parts, state, who, attacker
         self._last = plan.prefixes[-1] - 1
         everyone = torch.arange(parts.spec.workers)
@@ -65,8 +78,12 @@ class RoundGradients:
             found = torch.empty_like(points)
             for worker, point in enumerate(points):
                 self.x.copy_(point)
-                relabel = None if self._relabel is None else of_worker(self._relabel, worker, len(points))
-                found[worker] = self._gradients(computation, self._workers[worker : worker + 1], relabel)[0]
+                relabel = (
+                    None if self._relabel is None else of_worker(self._relabel, worker, len(points))
+                )
+                found[worker] = self._gradients(
+                    computation, self._workers[worker : worker + 1], relabel
+                )[0]
         self.x.copy_(here)
         return found
 
@@ -83,7 +100,9 @@ class RoundGradients:
         parts, state, who = self._parts, self._state, self._who
         tick = who.ticks[min(computation, len(who.ticks) - 1)]
         seen = server_gradient(parts, state, computation) if parts.attack.sees_defence else None
-        vectors = attack_computation(parts, state, self._attacker, gradients, tick, who.answering, seen, learns=who.dynamic)
+        vectors = attack_computation(
+            parts, state, self._attacker, gradients, tick, who.answering, seen, learns=who.dynamic
+        )
         if computation == self._last and not who.dynamic:
             learn(parts, state, gradients, tick.byzantine)
         return vectors

@@ -19,8 +19,10 @@ class Tick(NamedTuple):
 
     Attributes:
         byzantine: The mask [m], on the device.
-        computed: The numbers of the k workers whose gradients matter, in ascending order, on the CPU.
-        places: Each worker's row among the computed rows, [m], on the device; any row for the other workers. None if k = m.
+        computed: The numbers of the k workers whose gradients matter, in ascending order, on the
+            CPU.
+        places: Each worker's row among the computed rows, [m], on the device; any row for the other
+            workers. None if k = m.
 
     m counts the workers that answer in the round, here and in ``Identities``.
     """
@@ -56,7 +58,8 @@ class Identities(NamedTuple):
         ticks: One tick if the clock counts rounds; otherwise one for each computation.
         ever: The mask [m] of the workers that are Byzantine at some tick, on the device.
         honest: The mask [m] of the other workers, on the CPU.
-        unseen: The mask of the workers, among all workers, that are in ``ever`` or do not answer, on the device.
+        unseen: The mask of the workers, among all workers, that are in ``ever`` or do not answer,
+            on the device.
         answering: The numbers of the workers that answer, on the device; None if all answer.
         dynamic: True if the Byzantine set changes within the round.
         drawn: The record of the draws.
@@ -82,13 +85,16 @@ class Identities(NamedTuple):
 
 
 def identify(parts: Parts, state: State, computations: int, level: int | None = None) -> Identities:
-    """Ask the switching strategy for the Byzantine workers of the next round, with ``computations``; keep the last mask.
+    """Ask the switching strategy for the Byzantine workers of the next round, with
+    ``computations``; keep the last mask.
 
     ``level`` is the round's MLMC level, None without MLMC.
     """
     first = state.round if parts.spec.clock == "round" else state.spent
     count = 1 if parts.spec.clock == "round" else computations
-    masks = drawn = [_mask(parts, state, tick, computations, level) for tick in range(first, first + count)]
+    masks = drawn = [
+        _mask(parts, state, tick, computations, level) for tick in range(first, first + count)
+    ]
     before = [masks[0] if state.mask is None else state.mask, *masks[:-1]]
     changed = [not torch.equal(old, new) for old, new in zip(before, masks, strict=True)]
     state.mask = masks[-1]
@@ -97,10 +103,17 @@ def identify(parts: Parts, state: State, computations: int, level: int | None = 
     if answering is not None:
         masks = [mask[answering] for mask in masks]
     ever = masks[0] if len(masks) == 1 else torch.stack(masks).any(0)
-    unseen = ever if answering is None else torch.ones(len(drawn[0]), dtype=torch.bool).index_copy(0, answering, ever)
+    unseen = (
+        ever
+        if answering is None
+        else torch.ones(len(drawn[0]), dtype=torch.bool).index_copy(0, answering, ever)
+    )
     decisive = masks if parts.spec.attack_entry == "gradient" else [masks[-1]] * len(masks)
     return Identities(
-        ticks=[_tick(parts, byzantine, decides, answering) for byzantine, decides in zip(masks, decisive, strict=True)],
+        ticks=[
+            _tick(parts, byzantine, decides, answering)
+            for byzantine, decides in zip(masks, decisive, strict=True)
+        ],
         ever=(on_device := send_once(ever, device)),
         honest=~ever,
         unseen=on_device if answering is None else send_once(unseen, device),
@@ -123,14 +136,18 @@ def _mask(parts: Parts, state: State, tick: int, computations: int, level: int |
 
 
 def corrected(level: int, computations: int) -> int:
-    """Return the level of a round's correction; 0 if there is no correction, because the drawn level is above the largest."""
+    """Return the level of a round's correction; 0 if there is no correction, because the drawn
+    level is above the largest.
+    """
     return level if computations == 2**level else 0
 
 
 def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, answering: Tensor | None) -> Tick:
-    """Make the tick; ``decides`` is the mask by which the attack will replace gradients, or messages made from them.
+    """Make the tick; ``decides`` is the mask by which the attack will replace gradients, or
+    messages made from them.
 
-    A replaced vector is not computed if the attack does not read it, unless it stays in the worker's momentum.
+    A replaced vector is not computed if the attack does not read it, unless it stays in the
+    worker's momentum.
     """
     device = parts.problem.x.device
     numbers = torch.arange(len(decides)) if answering is None else answering
@@ -144,7 +161,9 @@ def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, answering: Tensor | 
 
 
 def relabelling(attack: Attack, who: Identities) -> Relabel | None:
-    """Return the function that changes labels by each computation's Byzantine set; None if the attack changes no labels."""
+    """Return the function that changes labels by each computation's Byzantine set; None if the
+    attack changes no labels.
+    """
     change = attack.labels
     if change is None:
         return None

@@ -29,8 +29,9 @@ def _no_compiler() -> Compiler:
 class Parts:
     """Parts of a simulation.
 
-    ``cohort`` aggregates if the method lets only some workers take part. ``answering`` maps a round to the numbers of the n
-    workers that answer in it, in ascending order; None if all answer. ``code`` is the run's value of ``code_digests``.
+    ``cohort`` aggregates if the method lets only some workers take part. ``answering`` maps a round
+    to the numbers of the n workers that answer in it, in ascending order; None if all answer.
+    ``code`` is the run's value of ``code_digests``.
     """
 
     spec: CompleteSpec
@@ -48,7 +49,9 @@ class Parts:
 
 @dataclass
 class State:
-    """State that changes from round to round, besides x, the problem's buffers and the step's sum of squares."""
+    """State that changes from round to round, besides x, the problem's buffers and the step's sum
+    of squares.
+    """
 
     round: int = 0
     spent: int = 0
@@ -60,7 +63,8 @@ class State:
 
 
 class Question(NamedTuple):
-    """Question to the server, one for each prefix of a round's mini-batches: its gradients and the Byzantine set.
+    """Question to the server, one for each prefix of a round's mini-batches: its gradients and the
+    Byzantine set.
 
     m counts the workers that answer.
 
@@ -74,12 +78,16 @@ class Question(NamedTuple):
         judged: True to measure the aggregate's distance from the honest mean.
         learned: True if the attack learns from these vectors; it does so once per round.
         x: The model [d], for a method that filters workers itself; else None.
-        cohort: The numbers of the workers whose messages are aggregated, on the device; None for all.
-        answering: The numbers of the workers that answer, in the order of the rows; None if all answer.
+        cohort: The numbers of the workers whose messages are aggregated, on the device; None for
+            all.
+        answering: The numbers of the workers that answer, in the order of the rows; None if all
+            answer.
         first: True for the vectors of the first prefix; the method may need their spread.
-        gradients: The gradients [m, d] in the sums, for an attack on gradients; None if the sums are the gradients.
+        gradients: The gradients [m, d] in the sums, for an attack on gradients; None if the sums
+            are the gradients.
         server: The server's gradient [d], if the rule needs it; else None.
-        everyone: Like ``ever``, but among all workers, if the server aggregates the last messages of all; else None.
+        everyone: Like ``ever``, but among all workers, if the server aggregates the last messages
+            of all; else None.
     """
 
     total: Tensor
@@ -100,20 +108,36 @@ class Question(NamedTuple):
 
 
 def server_gradient(parts: Parts, state: State, computation: int = 0) -> Tensor | None:
-    """Return the server's gradient of one mini-batch at x_t, [d]; None if the rule does not need it."""
-    return parts.problem.server_gradient(state.round, (computation,)) if parts.aggregator.needs_server else None
+    """Return the server's gradient of one mini-batch at x_t, [d]; None if the rule does not need
+    it.
+    """
+    return (
+        parts.problem.server_gradient(state.round, (computation,))
+        if parts.aggregator.needs_server
+        else None
+    )
 
 
 def own_rows(state: States, question: Question) -> States:
     """Return the part of a method's state that belongs to the workers that answer."""
     answering = question.answering
-    return state if answering is None else {name: value.index_select(0, answering) for name, value in state.items()}
+    return (
+        state
+        if answering is None
+        else {name: value.index_select(0, answering) for name, value in state.items()}
+    )
 
 
 def put_back(state: States, part: States, question: Question, workers: int) -> States:
-    """Return the state of all workers, updated with ``part`` of the workers that answer; it starts at 0 (see ``by_row``)."""
+    """Return the state of all workers, updated with ``part`` of the workers that answer; it starts
+    at 0 (see ``by_row``).
+    """
     answering = question.answering
     if answering is None:
         return part
-    whole = state or {name: value.new_zeros(workers, *value.shape[1:]) for name, value in part.items()}
-    return whole | {name: whole[name].index_copy_(0, answering, value) for name, value in part.items()}
+    whole = state or {
+        name: value.new_zeros(workers, *value.shape[1:]) for name, value in part.items()
+    }
+    return whole | {
+        name: whole[name].index_copy_(0, answering, value) for name, value in part.items()
+    }

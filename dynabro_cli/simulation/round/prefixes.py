@@ -1,4 +1,6 @@
-"""Sums of the workers' gradients over the prefixes of a round's mini-batches, and the questions about them to the server."""
+"""Sums of the workers' gradients over the prefixes of a round's mini-batches, and the questions
+about them to the server.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from dynabro_cli.simulation.round.parts import Parts, Question, State, server_gr
 class Prefixes:
     """The prefixes of one round after another: level j of MLMC has the first 2^j mini-batches.
 
-    In a static round the attack acts on each prefix's message, with its honest statistics. In a dynamic round, in which a
-    worker is Byzantine for only some computations, an attack on gradients acts on each computation.
+    In a static round the attack acts on each prefix's message, with its honest statistics. In a
+    dynamic round, in which a worker is Byzantine for only some computations, an attack on gradients
+    acts on each computation.
 
     Args:
         parts: The parts of the run.
@@ -35,11 +38,14 @@ class Prefixes:
         return self._parts.spec.attack_entry == "gradient" and who.dynamic
 
     def question(self, place: int, plan: Plan, who: Identities, state: State) -> Question:
-        """Add the mini-batches of the prefix at this place of the plan to the sums; return the question about the sums."""
+        """Add the mini-batches of the prefix at this place of the plan to the sums; return the
+        question about the sums.
+        """
         parts, attacked, last = self._parts, self.attacked(who), who.ticks[-1]
         prefix, done = plan.prefixes[place], plan.prefixes[place - 1] if place else 0
         ends = place == len(plan.prefixes) - 1
-        server = self._of_server(range(done, prefix), state)  # first: it may overwrite the buffer of the workers' gradients
+        # first: it may overwrite the buffer of the workers' gradients
+        server = self._of_server(range(done, prefix), state)
         return Question(
             total=self._add(range(done, prefix), plan, who, state, attacked),
             places=None if attacked else last.places,
@@ -57,7 +63,9 @@ class Prefixes:
         )
 
     def _of_server(self, computations: range, state: State) -> Tensor | None:
-        """Return the server's mean over the prefix that ends with these computations; None if the rule does not need it."""
+        """Return the server's mean over the prefix that ends with these computations; None if the
+        rule does not need it.
+        """
         if not self._parts.aggregator.needs_server:
             return None
         if not computations.start:
@@ -67,12 +75,16 @@ class Prefixes:
         return self._server / computations.stop
 
     def _everyone(self, who: Identities) -> Tensor | None:
-        """Return the mask of the round's Byzantine workers among all workers, if the method aggregates delayed messages."""
+        """Return the mask of the round's Byzantine workers among all workers, if the method
+        aggregates delayed messages.
+        """
         if who.answering is None or not senders(self._parts.method).delayed:
             return None
         return send_once(torch.stack(who.drawn.masks).any(0), self._parts.problem.x.device)
 
-    def _add(self, computations: range, plan: Plan, who: Identities, state: State, attacked: bool) -> Tensor:
+    def _add(
+        self, computations: range, plan: Plan, who: Identities, state: State, attacked: bool
+    ) -> Tensor:
         """Return the sums after these computations; computation 0 begins new sums."""
         parts, total = self._parts, self._total
         relabel, computed = relabelling(parts.attack, who), who.ticks[-1].computed
@@ -95,12 +107,18 @@ class Prefixes:
         for computation in computations:
             tick = who.ticks[computation]
             seen = server_gradient(parts, state, computation) if parts.attack.sees_defence else None
-            own = parts.problem.sum_gradients(state.round, (computation,), tick.computed, None, relabel)
+            own = parts.problem.sum_gradients(
+                state.round, (computation,), tick.computed, None, relabel
+            )
             own = own[: self._rows] if tick.places is None else own.index_select(0, tick.places)
-            self._total += attack_computation(parts, state, self._attacker, own, tick, who.answering, seen, learns=True)
+            self._total += attack_computation(
+                parts, state, self._attacker, own, tick, who.answering, seen, learns=True
+            )
 
     def _count(self, prefix: int) -> Tensor:
-        """Return ``prefix`` as a tensor on the device: a plain number would be compiled into the server's function."""
+        """Return ``prefix`` as a tensor on the device: a plain number would be compiled into the
+        server's function.
+        """
         if prefix not in self._counts:
             self._counts[prefix] = self._parts.problem.x.new_full((), prefix)
         return self._counts[prefix]

@@ -17,7 +17,9 @@ PATH_DIMENSIONS = 3
 
 
 class Record(NamedTuple):
-    """The numbers of a round; tensors are read in batches, so that no round waits for the device."""
+    """The numbers of a round; tensors are read in batches, so that no round waits for the
+    device.
+    """
 
     round: int
     budget: int
@@ -33,7 +35,12 @@ class Record(NamedTuple):
 
 
 def round_event(
-    record: Record, norm: float, error: float | None, rate: float, accepted: bool | None, acceptance: float | None
+    record: Record,
+    norm: float,
+    error: float | None,
+    rate: float,
+    accepted: bool | None,
+    acceptance: float | None,
 ) -> Round:
     return Round(
         round=record.round,
@@ -64,7 +71,9 @@ def totals_after(totals: Totals, record: Record, squared_gradient: float | None)
 
 
 def changes_of(known: Tensor | None, drawn: Drawn) -> tuple[Identity, ...]:
-    """Return the ticks of a round at which the Byzantine set changed from ``known``, which is None before the first."""
+    """Return the ticks of a round at which the Byzantine set changed from ``known``, which is None
+    before the first.
+    """
     before = [known, *drawn.masks[:-1]]
     return tuple(
         Identity(drawn.first + place, tuple(int(number) + 1 for number in mask.nonzero()[:, 0]))
@@ -74,8 +83,14 @@ def changes_of(known: Tensor | None, drawn: Drawn) -> tuple[Identity, ...]:
 
 
 def point(x: Tensor) -> tuple[float, ...] | None:
-    """Return a small model with nine digits per number, enough for single precision; None for a larger model."""
-    return tuple(float(f"{value:.9g}") for value in x.tolist()) if x.numel() <= PATH_DIMENSIONS else None
+    """Return a small model with nine digits per number, enough for single precision; None for a
+    larger model.
+    """
+    return (
+        tuple(float(f"{value:.9g}") for value in x.tolist())
+        if x.numel() <= PATH_DIMENSIONS
+        else None
+    )
 
 
 def read(values: Sequence[Tensor | float | None]) -> list[float | None]:

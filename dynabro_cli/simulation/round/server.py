@@ -1,4 +1,6 @@
-"""The attack, the workers' memory and the server's decision, from gradients to aggregate, as functions to compile."""
+"""The attack, the workers' memory and the server's decision, from gradients to aggregate, as
+functions to compile.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ from dynabro_cli.vectors.lengths import length
 
 
 class Answer(NamedTuple):
-    """The aggregate [d], its distance from the mean of the honest messages if requested, and the next states.
+    """The aggregate [d], its distance from the mean of the honest messages if requested, and the
+    next states.
 
-    ``attack`` is None unless the attack updated its state; ``spread`` is None unless the method measures it.
+    ``attack`` is None unless the attack updated its state; ``spread`` is None unless the method
+    measures it.
     """
 
     aggregate: Tensor
@@ -35,8 +39,8 @@ class Answer(NamedTuple):
 class Sent(NamedTuple):
     """The messages that reach the server, [m, d], and the next states of method and attack.
 
-    ``attack`` is None unless the attack has learned. ``finite`` is a tensor of one bool, True if all messages are finite; None
-    if this is unknown.
+    ``attack`` is None unless the attack has learned. ``finite`` is a tensor of one bool, True if
+    all messages are finite; None if this is unknown.
     """
 
     messages: Tensor
@@ -46,14 +50,17 @@ class Sent(NamedTuple):
 
 
 class Server(NamedTuple):
-    """The answer to a question, and its steps; states are the states of attack, method and aggregator.
+    """The answer to a question, and its steps; states are the states of attack, method and
+    aggregator.
 
     Attributes:
-        answer: All steps, compiled if the run compiles. Takes the question and the three states, and the messages if they are
-            already known, because an attack that sees the defence needs twenty aggregates to make them.
+        answer: All steps, compiled if the run compiles. Takes the question and the three states,
+            and the messages if they are already known, because an attack that sees the defence
+            needs twenty aggregates to make them.
         attacker: The attack alone, as a function.
         messages: The first half: the messages that reach the server.
-        aggregate: The aggregate of other messages; takes messages, question, and the states of method and aggregator.
+        aggregate: The aggregate of other messages; takes messages, question, and the states of
+            method and aggregator.
     """
 
     answer: Callable[..., Answer]
@@ -65,11 +72,12 @@ class Server(NamedTuple):
 def make_server(parts: Parts) -> Server:
     """Put attack, method and aggregator together.
 
-    On a CPU the two halves are compiled separately: between them the host learns at no cost if all messages are finite, and
-    then no copy without NaN and Inf is made. On a GPU the host would have to wait, and nothing is compiled.
+    On a CPU the two halves are compiled separately: between them the host learns at no cost if all
+    messages are finite, and then no copy without NaN and Inf is made. On a GPU the host would have
+    to wait, and nothing is compiled.
 
-    An attack that sees the defence asks for many aggregates in a round, one after the other. Then only the rule is compiled,
-    once, not the whole answer.
+    An attack that sees the defence asks for many aggregates in a round, one after the other. Then
+    only the rule is compiled, once, not the whole answer.
     """
     attack, spread_of, settle = parts.attack, senders(parts.method).spread, parts.method.settle
     decide = make_decide(parts, compiled=attack.sees_defence)
@@ -77,7 +85,12 @@ def make_server(parts: Parts) -> Server:
     send = make_messages(parts, attacker)
 
     def conclude(
-        messages: Tensor, question: Question, of_method: States, of_aggregator: States, learned: States | None, finite: bool
+        messages: Tensor,
+        question: Question,
+        of_method: States,
+        of_aggregator: States,
+        learned: States | None,
+        finite: bool,
     ) -> Answer:
         made = decide(messages, question, of_method, of_aggregator, finite)
         error = _error(made, attack.finite) if question.judged else None
@@ -90,12 +103,18 @@ def make_server(parts: Parts) -> Server:
         return Answer(result, error, of_method, made.aggregator, learned, spread)
 
     def whole(
-        question: Question, of_attack: States, of_method: States, of_aggregator: States, sent: Sent | None = None
+        question: Question,
+        of_attack: States,
+        of_method: States,
+        of_aggregator: States,
+        sent: Sent | None = None,
     ) -> Answer:
         sent = sent or send(question, of_attack, of_method, of_aggregator)
         return conclude(sent.messages, question, sent.method, of_aggregator, sent.attack, False)
 
-    def decided(messages: Tensor, question: Question, of_method: States, of_aggregator: States) -> Tensor:
+    def decided(
+        messages: Tensor, question: Question, of_method: States, of_aggregator: States
+    ) -> Tensor:
         return decide(messages, question, of_method, of_aggregator).aggregate
 
     if attack.sees_defence or not parts.compiler.on_host:
@@ -103,25 +122,37 @@ def make_server(parts: Parts) -> Server:
     first, second = parts.compiler(send), parts.compiler(conclude)
 
     def answer(
-        question: Question, of_attack: States, of_method: States, of_aggregator: States, sent: Sent | None = None
+        question: Question,
+        of_attack: States,
+        of_method: States,
+        of_aggregator: States,
+        sent: Sent | None = None,
     ) -> Answer:
         sent = sent or first(question, of_attack, of_method, of_aggregator)
         finite = sent.finite is not None and bool(sent.finite)
         return second(sent.messages, question, sent.method, of_aggregator, sent.attack, finite)
 
-    def aggregate(messages: Tensor, question: Question, of_method: States, of_aggregator: States) -> Tensor:
+    def aggregate(
+        messages: Tensor, question: Question, of_method: States, of_aggregator: States
+    ) -> Tensor:
         finite = all_finite(messages)
         return second(messages, question, of_method, of_aggregator, None, finite).aggregate
 
     return Server(answer, attacker, first, decided if settle is not None else aggregate)
 
 
-def make_messages(parts: Parts, attacker: Attacker) -> Callable[[Question, States, States, States], Sent]:
-    """Return the function from the workers' gradients to their messages; it includes the attack on gradients or messages."""
+def make_messages(
+    parts: Parts, attacker: Attacker
+) -> Callable[[Question, States, States, States], Sent]:
+    """Return the function from the workers' gradients to their messages; it includes the attack on
+    gradients or messages.
+    """
     attack, workers, entry = parts.attack, senders(parts.method), parts.spec.attack_entry
     on_host = parts.compiler.on_host
 
-    def messages_of(question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Sent:
+    def messages_of(
+        question: Question, of_attack: States, of_method: States, of_aggregator: States
+    ) -> Sent:
         total, batches, learned = question.total, question.batches, None
         own = total if question.places is None else total.index_select(0, question.places)
         own = own if batches is None else own / batches
@@ -135,22 +166,34 @@ def make_messages(parts: Parts, attacker: Attacker) -> Callable[[Question, State
             if question.learned and attack.observe is not None:
                 learned = attack.observe(messages, question.byzantine, of_attack)
             raw = own if question.gradients is None else question.gradients
-            attacked = attacker(raw if attack.of_gradients else messages, question, of_attack, of_method, of_aggregator)
-            messages = replace(messages, question.byzantine, attacked) if attack.of_gradients else attacked
+            attacked = attacker(
+                raw if attack.of_gradients else messages,
+                question,
+                of_attack,
+                of_method,
+                of_aggregator,
+            )
+            messages = (
+                replace(messages, question.byzantine, attacked) if attack.of_gradients else attacked
+            )
             if entry == "state":
                 sent = workers.keep(messages, sent)
         if workers.recall is not None:
             sent = workers.recall(before, sent, question.byzantine)
         finite = finite_rows(messages).all() if on_host and torch.compiler.is_compiling() else None
-        return Sent(messages, put_back(of_method, sent, question, parts.spec.workers), learned, finite)
+        return Sent(
+            messages, put_back(of_method, sent, question, parts.spec.workers), learned, finite
+        )
 
     return messages_of
 
 
 def _error(made: Decision, sends_numbers: bool) -> Tensor:
-    """Return the distance of the aggregate from the mean of the honest messages; NaN if an honest message is not finite.
+    """Return the distance of the aggregate from the mean of the honest messages; NaN if an honest
+    message is not finite.
 
-    A worker whose memory still contains an attack's NaN or Inf counts as Byzantine. The distance is NaN if no worker is left.
+    A worker whose memory still contains an attack's NaN or Inf counts as Byzantine. The distance is
+    NaN if no worker is left.
 
     Args:
         made: The aggregate, with its ingredients.

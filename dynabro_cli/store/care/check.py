@@ -19,13 +19,33 @@ from dynabro_cli.store import row_digests, trials
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import schema_of, snapshot
-from dynabro_cli.store.open.schema import NEW_ONE, RESTORE, server_strangers, strangers, unreadable, way_on
+from dynabro_cli.store.open.schema import (
+    NEW_ONE,
+    RESTORE,
+    server_strangers,
+    strangers,
+    unreadable,
+    way_on,
+)
 from dynabro_cli.store.open.translation import shown
-from dynabro_cli.store.open.value_types import moment, of_another_type, of_wrong_type, sane_row, unsound_rows
+from dynabro_cli.store.open.value_types import (
+    moment,
+    of_another_type,
+    of_wrong_type,
+    sane_row,
+    unsound_rows,
+)
 from dynabro_cli.store.origin import broken_diffs
 from dynabro_cli.store.ownership import database_time, presumed_dead
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.tables import STATUSES, environments, runs, sweep_runs, sweeps, verified_kappa
+from dynabro_cli.store.tables import (
+    STATUSES,
+    environments,
+    runs,
+    sweep_runs,
+    sweeps,
+    verified_kappa,
+)
 from dynabro_cli.store.tables import trials as trials_table
 
 MOST_DAMAGES = 100
@@ -64,7 +84,8 @@ def check(database: str) -> Report:
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: The file is not a dynabro database, has another schema version, or is too damaged to be read.
+        DatabaseError: The file is not a dynabro database, has another schema version, or is too
+            damaged to be read.
     """
     with snapshot(database, any_tables=True) as connection:
         problems, readable = _strangers(connection, shown(database))
@@ -72,10 +93,14 @@ def check(database: str) -> Report:
         if damages:  # nothing in a damaged file is reliable
             return Report({}, 0, 0, damages, [])
         problems += _orphans(connection)
-        for number, found in sorted(unsound_runs(connection).items(), key=lambda item: str(item[0])):
+        for number, found in sorted(
+            unsound_runs(connection).items(), key=lambda item: str(item[0])
+        ):
             problems += [f"run {_plain(str(number))}: {problem}" for problem in found]
         problems += unsound_others(connection)
-        statuses = connection.execute(text("SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status"))
+        statuses = connection.execute(
+            text("SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status")
+        )
         return Report(
             statuses={_plain(str(status)): count for status, count in statuses},
             rounds=connection.execute(text("SELECT COUNT(*) FROM rounds")).scalar_one(),
@@ -86,18 +111,27 @@ def check(database: str) -> Report:
 
 
 def unsound_others(connection: Connection, tables: Iterable[Table] = OTHERS) -> list[str]:
-    """Return the problems of the rows of some tables whose rows are not rows of runs, one per line."""
+    """Return the problems of the rows of some tables whose rows are not rows of runs, one per
+    line.
+    """
     return [
         _plain(f"{OTHERS[table]} {' of '.join(map(str, reversed(key)))}: {problem}")
         for table in tables
-        for key, problem in (trials.unsound(connection) if table is trials_table else unsound_rows(connection, table)).items()
+        for key, problem in (
+            trials.unsound(connection) if table is trials_table else unsound_rows(connection, table)
+        ).items()
     ]
 
 
 def _strangers(connection: Connection, database: str) -> tuple[list[str], bool]:
-    """Return the differences of the schema from dynabro's, one per line, and True if all of dynabro's tables can be read."""
+    """Return the differences of the schema from dynabro's, one per line, and True if all of
+    dynabro's tables can be read.
+    """
     if connection.dialect.name != "sqlite":
-        return [_plain(f"{one}. Try: {NEW_ONE.format(database)}") for one in server_strangers(connection)], True
+        return [
+            _plain(f"{one}. Try: {NEW_ONE.format(database)}")
+            for one in server_strangers(connection)
+        ], True
     strange, raw = strangers(schema_of(connection)), connection.connection.dbapi_connection
     lost = unreadable(cast(sqlite3.Connection, raw))
     problems = [f"{one}. Try: {RESTORE if lost else way_on(strange, database)}" for one in strange]
@@ -105,7 +139,9 @@ def _strangers(connection: Connection, database: str) -> tuple[list[str], bool]:
 
 
 def damage(connection: Connection) -> list[str]:
-    """Return the damage that SQLite itself finds, one per line; for a server's database, an empty list."""
+    """Return the damage that SQLite itself finds, one per line; for a server's database, an empty
+    list.
+    """
     if connection.dialect.name != "sqlite":
         return []
     found = connection.exec_driver_sql(f"PRAGMA integrity_check({MOST_DAMAGES})").scalars().all()
@@ -113,14 +149,22 @@ def damage(connection: Connection) -> list[str]:
 
 
 def _orphans(connection: Connection) -> list[str]:
-    """Return rows that belong to no run or sweep, one line per table; a server prevents such rows."""
+    """Return rows that belong to no run or sweep, one line per table; a server prevents such
+    rows.
+    """
     if connection.dialect.name != "sqlite":
         return []
-    lost = 'SELECT "table", "parent", COUNT(*) FROM pragma_foreign_key_check GROUP BY "table", "parent"'
+    lost = (
+        'SELECT "table", "parent", COUNT(*) FROM pragma_foreign_key_check GROUP BY "table", '
+        '"parent"'
+    )
     found = [[_plain(str(value)) for value in row] for row in connection.exec_driver_sql(lost)]
     return [
-        f"{count} rows of {table} have no {one}; delete the rows whose {one}_id is not in (SELECT id FROM {one}s)"
-        for table, one, count in ((table, parent.removesuffix("s"), count) for table, parent, count in found)
+        f"{count} rows of {table} have no {one}; delete the rows whose {one}_id is not in "
+        f"(SELECT id FROM {one}s)"
+        for table, one, count in (
+            (table, parent.removesuffix("s"), count) for table, parent, count in found
+        )
     ]
 
 
@@ -132,7 +176,11 @@ def _notes(connection: Connection, files: SideFiles) -> list[str]:
     columns = ("id", "run_key", "status", "owner", "heartbeat_at", "heartbeat_clock", "checkpoint")
     waiting = select(*(runs.c[name] for name in columns))
     rows: list[RowMapping] = list(
-        connection.execute(waiting.where((runs.c.status == "running") | runs.c.checkpoint.is_not(None)).order_by(runs.c.id))
+        connection.execute(
+            waiting.where((runs.c.status == "running") | runs.c.checkpoint.is_not(None)).order_by(
+                runs.c.id
+            )
+        )
         .mappings()
         .all()
     )
@@ -141,10 +189,14 @@ def _notes(connection: Connection, files: SideFiles) -> list[str]:
         if not dead:
             live.append(row["run_key"])
         elif row["status"] == "running":
-            notes.append(f"run {row['id']} is in progress in a process that is presumed dead; the same command resumes it")
+            notes.append(
+                f"run {row['id']} is in progress in a process that is presumed dead; the same "
+                "command resumes it"
+            )
         if dead and row["checkpoint"] is not None and files.load(row["checkpoint"]) is None:
             notes.append(
-                f"run {row['id']}: its checkpoint is missing or damaged; the same command starts it from the beginning"
+                f"run {row['id']}: its checkpoint is missing or damaged; the same command "
+                "starts it from the beginning"
             )
     named = {row["checkpoint"] for row in rows}
     notes += _unneeded(files, named, tuple(f"{key}." for key in live))
@@ -153,14 +205,23 @@ def _notes(connection: Connection, files: SideFiles) -> list[str]:
 
 def _unneeded(files: SideFiles, named: set[str], live: tuple[str, ...]) -> list[str]:
     """Return the checkpoint files that no run resumes from."""
-    paths = [path for path in files.checkpoints() if path.name not in named and not path.name.startswith(live)]
+    paths = [
+        path
+        for path in files.checkpoints()
+        if path.name not in named and not path.name.startswith(live)
+    ]
     if not paths:
         return []
     total = 0
     for path in paths:
         with contextlib.suppress(OSError):
             total += path.stat().st_size
-    return [f"{len(paths)} checkpoint files ({total} bytes) in {paths[0].parent} are not used by any run; they can be removed"]
+    return [
+        (
+            f"{len(paths)} checkpoint files ({total} bytes) in {paths[0].parent} are not used by "
+            "any run; they can be removed"
+        )
+    ]
 
 
 def _plain(line: str) -> str:
@@ -186,7 +247,9 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
     """
     found: defaultdict[int, list[str]] = defaultdict(list)
     for table, run_id in ((runs, "id"), *((table, "run_id") for table in row_digests.OF_RUNS)):
-        for number, column in connection.execute(text(of_another_type(table, run_id, connection.dialect.name))):
+        for number, column in connection.execute(
+            text(of_another_type(table, run_id, connection.dialect.name))
+        ):
             if isinstance(number, int):  # a row without a run is reported elsewhere
                 found[number].append(of_wrong_type(table, column))
     names = ", ".join([*runs.c.keys(), VERSIONS])
@@ -194,7 +257,9 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
     for run in connection.execute(sane).mappings():
         problems = of_row(dict(run))
         if _object(run["versions"]) is None:
-            problems.append("the versions of its environment are missing, or are not valid JSON of a run")
+            problems.append(
+                "the versions of its environment are missing, or are not valid JSON of a run"
+            )
         if problems:
             found[run["id"]] += problems
     for number, rounds, counted in connection.execute(text(_HISTOGRAMS)):
@@ -207,7 +272,8 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
 
 
 def spec_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the spec of a run whose key belongs to it; None if it does not, or if a component of the spec has no name.
+    """Return the spec of a run whose key belongs to it; None if it does not, or if a component of
+    the spec has no name.
 
     Args:
         run: The run's columns of the table ``runs``.
@@ -216,20 +282,32 @@ def spec_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     spec: dict[str, Any] = json.loads(run["spec"])
     named = (spec.get(name) for name in ("method", "aggregator", "attack", "switching"))
-    return spec if all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in named) else None
+    return (
+        spec
+        if all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in named)
+        else None
+    )
 
 
 def of_row(run: Mapping[str, Any]) -> list[str]:
-    """Return the problems of a single row of ``runs``: its status, its times, and the key of its spec."""
+    """Return the problems of a single row of ``runs``: its status, its times, and the key of its
+    spec.
+    """
     problems = [] if run["status"] in STATUSES else ["unknown status"]
-    problems += [f"{name} is not a valid timestamp" for name in TIMES if run[name] is not None and moment(run[name]) is None]
+    problems += [
+        f"{name} is not a valid timestamp"
+        for name in TIMES
+        if run[name] is not None and moment(run[name]) is None
+    ]
     if run["status"] in ENDED and run["run_key"].endswith(RERUN_SUFFIX):
         problems.append(f"its key ends in {RERUN_SUFFIX}, though it is complete")
     return problems + _of_key(run)
 
 
 def _of_key(run: Mapping[str, Any]) -> list[str]:
-    """Return the problems of a run's key. The columns that repeat its spec are in the digest of its rows."""
+    """Return the problems of a run's key. The columns that repeat its spec are in the digest of its
+    rows.
+    """
     spec = _object(run["spec"])
     try:
         expected = None if spec is None else run_key(spec)
@@ -237,7 +315,11 @@ def _of_key(run: Mapping[str, Any]) -> list[str]:
         expected = None
     if expected is None:
         return ["its spec is not valid JSON of a run"]
-    return [] if run["run_key"].removesuffix(RERUN_SUFFIX) == expected else ["its key does not belong to its spec"]
+    return (
+        []
+        if run["run_key"].removesuffix(RERUN_SUFFIX) == expected
+        else ["its key does not belong to its spec"]
+    )
 
 
 def _object(stored: object) -> dict[str, Any] | None:

@@ -1,4 +1,6 @@
-"""``dynabro db backup``, and copies of SQLite databases while others may write to them: complete, or absent."""
+"""``dynabro db backup``, and copies of SQLite databases while others may write to them: complete,
+or absent.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def new_database(target: Path, database: str, *, force: bool = False) -> Output:
         CannotWriteError: The target exists already, or its folder is missing.
     """
     if not target.parent.is_dir():
-        raise CannotWriteError(f"{target}: its folder {target.parent} does not exist. Try: mkdir -p {target.parent}")
+        raise CannotWriteError(
+            f"{target}: its folder {target.parent} does not exist. Try: mkdir -p {target.parent}"
+        )
     output = Output(target, DATABASE, database, force)
     output.place()
     return output
@@ -82,13 +86,15 @@ def back_up(database: str, target: Path | None = None, *, force: bool = False) -
         SpecError: The database is on a server.
         NotFoundError: There is no such file.
         DatabaseError: The file is not a dynabro database, or is damaged.
-        CannotWriteError: The target exists already, or cannot be created. StorageError: The disk is full.
+        CannotWriteError: The target exists already, or cannot be created. StorageError: The disk is
+            full.
     """
     path = sqlite_path(database)
     if path is None:
         name = shown(database)
         raise SpecError(
-            f"{name} is a server's. Try: pg_dump, or dynabro db merge '{name}' --db FILE, which copies it to an SQLite file"
+            f"{name} is a server's. Try: pg_dump, or dynabro db merge '{name}' --db FILE, "
+            "which copies it to an SQLite file"
         )
     if file_version(path) is None:
         raise DatabaseError(f"{path} is an empty database; there is nothing to back up")

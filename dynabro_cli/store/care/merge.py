@@ -55,14 +55,18 @@ class Merged:
         here: Number of results that are here already.
         different: Those results that differ.
         held: Keys of runs that are in progress here in a live process.
-        left: Number of runs without a result that were not merged: something of them is here, or they are repetitions.
+        left: Number of runs without a result that were not merged: something of them is here, or
+            they are repetitions.
         unsound: Problems of runs that were not merged, by the other database's id.
         kappas: Number of findings of ``verified_kappa`` that are new here.
         trials: Number of trials of searches that are new here.
-        other_searches: Searches whose trials were not merged, because another search of the name is here.
+        other_searches: Searches whose trials were not merged, because another search of the name is
+            here.
         unsound_kappas: As ``unsound``, for these findings.
-        unsound_rows: Problems of trials and of searches' commands that were not merged, one per line.
-        versions: Number of versions of a task's data among the runs of both databases, by task, if there are several.
+        unsound_rows: Problems of trials and of searches' commands that were not merged, one per
+            line.
+        versions: Number of versions of a task's data among the runs of both databases, by task, if
+            there are several.
     """
 
     copied: list[str] = field(default_factory=list)
@@ -80,13 +84,20 @@ class Merged:
     versions: dict[str, int] = field(default_factory=dict)
 
 
-def merge(other: str, database: str, *, dry_run: bool = False, progress: Progress = lambda done, total: None) -> Merged:
+def merge(
+    other: str,
+    database: str,
+    *,
+    dry_run: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Merged:
     """Copy the runs of ``other``, with all their rows, into ``database``, one transaction per run.
 
-    A result is copied unless this database has one. It replaces a run without a result, unless a live process is making that
-    run. A run without a result is copied, as interrupted or failed, if this database does not have the run. Nothing in
-    ``other`` is trusted: a run counts only if its values fit their columns' types, its key is the key of its spec, and its rows
-    agree, as ``dynabro db check`` defines it.
+    A result is copied unless this database has one. It replaces a run without a result, unless a
+    live process is making that run. A run without a result is copied, as interrupted or failed, if
+    this database does not have the run. Nothing in ``other`` is trusted: a run counts only if its
+    values fit their columns' types, its key is the key of its spec, and its rows agree, as
+    ``dynabro db check`` defines it.
 
     Args:
         other: A path or URL; it is only read.
@@ -97,7 +108,8 @@ def merge(other: str, database: str, *, dry_run: bool = False, progress: Progres
     Raises:
         SpecError: Both databases are the same.
         NotFoundError: ``other`` does not exist.
-        DatabaseError: One of them is not a dynabro database, is damaged, or has another schema version.
+        DatabaseError: One of them is not a dynabro database, is damaged, or has another schema
+            version.
         CannotWriteError, BusyError, StorageError: ``database`` cannot be written.
     """
     path = sqlite_path(other)
@@ -107,9 +119,16 @@ def merge(other: str, database: str, *, dry_run: bool = False, progress: Progres
         raise SpecError(f"{shown(other)} is to be merged into itself. Try: another --db")
     with snapshot(other) as reading:
         if damage(reading):
-            raise DatabaseError(f"{shown(other)} is damaged. Try: dynabro db check --db {shown(other)}")
-        merged = Merged(unsound=unsound_runs(reading), unsound_rows=unsound_others(reading, (sweeps, trials_table)))
-        merged.unsound_kappas = {key[0]: [problem] for key, problem in unsound_rows(reading, verified_kappa).items()}
+            raise DatabaseError(
+                f"{shown(other)} is damaged. Try: dynabro db check --db {shown(other)}"
+            )
+        merged = Merged(
+            unsound=unsound_runs(reading),
+            unsound_rows=unsound_others(reading, (sweeps, trials_table)),
+        )
+        merged.unsound_kappas = {
+            key[0]: [problem] for key, problem in unsound_rows(reading, verified_kappa).items()
+        }
         sound = [row for row in _outline(reading) if row["id"] not in merged.unsound]
         if dry_run:
             _rehearse(reading, sound, database, merged, progress)
@@ -119,12 +138,16 @@ def merge(other: str, database: str, *, dry_run: bool = False, progress: Progres
 
 
 class _RefusedError(Exception):
-    """The tables here refuse a row of the other database, whose own tables may lack keys and checks."""
+    """The tables here refuse a row of the other database, whose own tables may lack keys and
+    checks.
+    """
 
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn the refusal of a row, within the context, into _RefusedError, because the row and not this database is at fault."""
+    """Turn the refusal of a row, within the context, into _RefusedError, because the row and not
+    this database is at fault.
+    """
     try:
         yield
     except (IntegrityError, DataError, UnicodeError) as error:
@@ -157,10 +180,14 @@ class _Merger:
         try:
             with translated_errors(self._database), self._engine.begin() as connection, _refusals():
                 self._merged.kappas = kappas.copy(self._reading, connection)
-                self._merged.trials, self._merged.other_searches = trials.copy(self._reading, connection)
+                self._merged.trials, self._merged.other_searches = trials.copy(
+                    self._reading, connection
+                )
         except _RefusedError as error:
             self._merged.kappas = self._merged.trials = 0
-            self._merged.unsound_rows.append(f"searches and findings: they cannot be stored ({error})")
+            self._merged.unsound_rows.append(
+                f"searches and findings: they cannot be stored ({error})"
+            )
         progress(len(there), len(there))
         self._engine.dispose()
 
@@ -168,7 +195,9 @@ class _Merger:
         """Copy one run in one transaction; return the action, and the row that was here before."""
         key = outline["run_key"]
         with translated_errors(self._database), self._engine.begin() as connection, _refusals():
-            present = connection.execute(select(runs).where(runs.c.run_key == key)).mappings().first()
+            present = (
+                connection.execute(select(runs).where(runs.c.run_key == key)).mappings().first()
+            )
             action = _decide(outline, present, connection)
             if action not in ("copied", "replaced"):
                 return action, present
@@ -177,7 +206,9 @@ class _Merger:
             row = self._run(outline["id"])
             copy_diff(self._reading, connection, row["git_diff"])
             columns = as_columns(connection, row)
-            run_id = connection.execute(insert(runs).values(columns).returning(runs.c.id)).scalar_one()
+            run_id = connection.execute(
+                insert(runs).values(columns).returning(runs.c.id)
+            ).scalar_one()
             for table in OF_RUNS:
                 for batch in self._rows(table, outline["id"], run_id):
                     _store(connection, table, batch)
@@ -188,7 +219,9 @@ class _Merger:
         return action, present
 
     def _run(self, number: int) -> dict[str, Any]:
-        """Return a run's values as they are stored here: without an owner and without a checkpoint, but with its versions."""
+        """Return a run's values as they are stored here: without an owner and without a checkpoint,
+        but with its versions.
+        """
         names = ", ".join(name for name in runs.c.keys() if name not in ("id", "environment_id"))  # noqa: SIM118
         statement = text(f"SELECT {names}, {VERSIONS} FROM runs WHERE id = :number")
         with translated_errors(self._other):
@@ -201,33 +234,47 @@ class _Merger:
     def _rows(self, table: Table, number: int, run_id: int) -> Iterator[Sequence[Row[Any]]]:
         """Yield a run's rows of a table in batches, with ``run_id`` as their run."""
         names = ", ".join(table.c.keys()[1:])
-        statement = text(f"SELECT {run_id} AS run_id, {names} FROM {table.name} WHERE run_id = :number")
+        statement = text(
+            f"SELECT {run_id} AS run_id, {names} FROM {table.name} WHERE run_id = :number"
+        )
         with translated_errors(self._other):
-            yield from self._reading.execute(statement.execution_options(yield_per=BATCH_ROWS), {"number": number}).partitions()
+            yield from self._reading.execute(
+                statement.execution_options(yield_per=BATCH_ROWS), {"number": number}
+            ).partitions()
 
 
 def _store(connection: Connection, table: Table, rows: Sequence[Row[Any]]) -> None:
-    """Insert rows directly: SQLAlchemy's processing of each value would take as long as everything else."""
+    """Insert rows directly: SQLAlchemy's processing of each value would take as long as everything
+    else.
+    """
     values: list[Any] = [tuple(row) for row in rows]
     places = [isinstance(column.type, Boolean) for column in table.c]
-    if any(places) and connection.dialect.name != "sqlite":  # only SQLite stores booleans as 0 and 1
+    # only SQLite stores booleans as 0 and 1
+    if any(places) and connection.dialect.name != "sqlite":
         values = [tuple(map(_truth, row, places)) for row in values]
     mark = "?" if connection.dialect.paramstyle == "qmark" else "%s"
     names = ", ".join(table.c.keys())
-    connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({', '.join([mark] * len(table.c))})", values)
+    connection.exec_driver_sql(
+        f"INSERT INTO {table.name} ({names}) VALUES ({', '.join([mark] * len(table.c))})", values
+    )
 
 
 def _truth(value: Any, is_truth: bool) -> Any:
     return bool(value) if is_truth and value is not None else value
 
 
-def _rehearse(reading: Connection, there: list[RowMapping], database: str, merged: Merged, progress: Progress) -> None:
+def _rehearse(
+    reading: Connection, there: list[RowMapping], database: str, merged: Merged, progress: Progress
+) -> None:
     """Note what a merge would do with the database as it is now."""
     path = sqlite_path(database)
     if path is not None and (not path.exists() or not path.stat().st_size):
         for row in there:
             _note(merged, _decide(row, None, None), row, None)
-        merged.kappas, merged.trials = len(kappas.news(reading, None)), len(trials.news(reading, None)[0])
+        merged.kappas, merged.trials = (
+            len(kappas.news(reading, None)),
+            len(trials.news(reading, None)[0]),
+        )
         return
     with snapshot(database) as connection:
         refuse_to_write(connection, database)
@@ -244,17 +291,27 @@ def _rehearse(reading: Connection, there: list[RowMapping], database: str, merge
 
 def _outline(connection: Connection) -> list[RowMapping]:
     """Return the runs of the other database, in order."""
-    names, sane = ", ".join(("id", "run_key", "code_digests", *COMPARED)), sane_row(connection.dialect.name)
-    return list(connection.execute(text(f"SELECT {names} FROM runs WHERE {sane} ORDER BY id")).mappings())
+    names, sane = (
+        ", ".join(("id", "run_key", "code_digests", *COMPARED)),
+        sane_row(connection.dialect.name),
+    )
+    return list(
+        connection.execute(text(f"SELECT {names} FROM runs WHERE {sane} ORDER BY id")).mappings()
+    )
 
 
 def _by_key(connection: Connection) -> dict[str, RowMapping]:
     columns = ("id", "run_key", "code_digests", *NOBODY, *COMPARED)
-    return {row["run_key"]: row for row in connection.execute(select(*(runs.c[name] for name in columns))).mappings()}
+    return {
+        row["run_key"]: row
+        for row in connection.execute(select(*(runs.c[name] for name in columns))).mappings()
+    }
 
 
 def _versions(there: list[RowMapping], here: dict[str, RowMapping]) -> dict[str, int]:
-    return versions(row["code_digests"] for row in (*there, *here.values()) if row["status"] in ENDED)
+    return versions(
+        row["code_digests"] for row in (*there, *here.values()) if row["status"] in ENDED
+    )
 
 
 def _decide(there: RowMapping, here: RowMapping | None, connection: Connection | None) -> Action:
@@ -263,7 +320,8 @@ def _decide(there: RowMapping, here: RowMapping | None, connection: Connection |
     Args:
         there: Its row.
         here: Its row here, or None.
-        connection: To the database here, whose clock decides which writers are alive; None if no writer counts as alive.
+        connection: To the database here, whose clock decides which writers are alive; None if no
+            writer counts as alive.
     """
     if there["run_key"].endswith(RERUN_SUFFIX):
         return "left"
@@ -273,7 +331,11 @@ def _decide(there: RowMapping, here: RowMapping | None, connection: Connection |
         return "left"
     if here["status"] in ENDED:
         return "here"
-    live = connection is not None and here["status"] == "running" and not presumed_dead(here, database_time(connection))
+    live = (
+        connection is not None
+        and here["status"] == "running"
+        and not presumed_dead(here, database_time(connection))
+    )
     return "held" if live else "replaced"
 
 
@@ -289,7 +351,9 @@ def _note(merged: Merged, action: Action, there: RowMapping, here: RowMapping | 
         merged.left += 1
     else:
         merged.here += 1
-        ours, theirs = ({name: None if row is None else row[name] for name in COMPARED} for row in (here, there))
+        ours, theirs = (
+            {name: None if row is None else row[name] for name in COMPARED} for row in (here, there)
+        )
         if ours != theirs:
             merged.different.append(Difference(key, ours, theirs))
 
@@ -302,4 +366,6 @@ def _same(other: str, database: str) -> bool:
     if paths[0] is not None or paths[1] is not None:
         return False
     first, second = (make_url(name).set(username=None, password=None) for name in (other, database))
-    return first.set(drivername=first.get_backend_name()) == second.set(drivername=second.get_backend_name())
+    return first.set(drivername=first.get_backend_name()) == second.set(
+        drivername=second.get_backend_name()
+    )

@@ -31,7 +31,9 @@ class SavedModel(NamedTuple):
 
 def saved_models(database: str) -> dict[str, SavedModel]:
     """Return the saved models of a database by run key."""
-    columns = select(runs.c.run_key, runs.c.model_size, runs.c.model_sha256).where(runs.c.model_size.is_not(None))
+    columns = select(runs.c.run_key, runs.c.model_size, runs.c.model_sha256).where(
+        runs.c.model_size.is_not(None)
+    )
     engine = open_read_only(database)
     with translated_errors(database), engine.connect() as connection:
         return {row[0]: SavedModel(row[1], row[2]) for row in connection.execute(columns)}
@@ -40,10 +42,12 @@ def saved_models(database: str) -> dict[str, SavedModel]:
 class ModelFile:
     """The file of one run's model.
 
-    A model of the same run is replaced, so that a resumed run continues to save; any other file only with ``force``.
+    A model of the same run is replaced, so that a resumed run continues to save; any other file
+    only with ``force``.
 
     Args:
-        target: The file of the model at the end; models of earlier evaluations go to files beside it.
+        target: The file of the model at the end; models of earlier evaluations go to files beside
+            it.
         run_key: The run.
         database: The database of the run, whose files are never replaced.
         force: Replace another file, too.
@@ -82,7 +86,9 @@ class ModelFile:
         return self.target.is_char_device() or self.target.is_fifo()
 
     def problem(self, saved: SavedModel | None) -> str | None:
-        """Return why the file is not the model that the run saved at its end, in words; None if it is."""
+        """Return why the file is not the model that the run saved at its end, in words; None if it
+        is.
+        """
         if saved is None:
             return "its model was not saved"
         digest, size = hashlib.sha256(), 0
@@ -97,7 +103,9 @@ class ModelFile:
             return f"this file cannot be read ({getattr(error, 'strerror', None) or error})"
         if size != saved.size:
             return f"this file differs from its saved model: {size:,} bytes, not {saved.size:,}"
-        return None if digest.hexdigest() == saved.sha256 else "this file differs from its saved model"
+        return (
+            None if digest.hexdigest() == saved.sha256 else "this file differs from its saved model"
+        )
 
     def __call__(self, event: Weights) -> dict[str, Any]:
         """Write a model completely, or not at all; return what the run's row has about it.
@@ -110,10 +118,16 @@ class ModelFile:
             file.write(event.data)
         failpoint("after-model")
         digest = hashlib.sha256(event.data).hexdigest()
-        return {"model_file": self.target.name, "model_size": len(event.data), "model_sha256": digest}
+        return {
+            "model_file": self.target.name,
+            "model_size": len(event.data),
+            "model_sha256": digest,
+        }
 
     def _output(self, target: Path) -> Output:
-        kind = FileKind("a model of this run", lambda path: metadata(path).get("run_key") == self._key)
+        kind = FileKind(
+            "a model of this run", lambda path: metadata(path).get("run_key") == self._key
+        )
         return Output(target, kind, self._database, force=self._force)
 
 
@@ -140,7 +154,9 @@ class ModelFolder:
             StorageError: The disk is full.
         """
         probe = self.of("probe")
-        with Output(self._folder, FileKind("a folder", lambda path: False), self._database).errors():
+        with Output(
+            self._folder, FileKind("a folder", lambda path: False), self._database
+        ).errors():
             self._folder.mkdir(parents=True, exist_ok=True)
         probe.check()
 
@@ -150,7 +166,9 @@ class ModelFolder:
 
 
 def metadata(path: Path) -> dict[str, str]:
-    """Return the text that a safetensors file has about its tensors; empty if the file is another one or cannot be read."""
+    """Return the text that a safetensors file has about its tensors; empty if the file is another
+    one or cannot be read.
+    """
     try:
         with open_regular(path) as file:
             size = int.from_bytes(file.read(8), "little")

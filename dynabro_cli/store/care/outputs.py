@@ -1,4 +1,6 @@
-"""Files that commands write: under a temporary name, then renamed. Databases and their files are never replaced."""
+"""Files that commands write: under a temporary name, then renamed. Databases and their files are
+never replaced.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dynabro_cli.errors import CannotWriteError, StorageError
-from dynabro_cli.store.open.files import SIDE_SUFFIXES, is_sqlite, owner, refuse_side_names, sqlite_path
+from dynabro_cli.store.open.files import (
+    SIDE_SUFFIXES,
+    is_sqlite,
+    owner,
+    refuse_side_names,
+    sqlite_path,
+)
 from dynabro_cli.store.side_files import SideFiles, sync
 
 HALF_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -27,7 +35,8 @@ class FileKind:
 
     Attributes:
         name: Name in messages, such as ``a CSV file``.
-        replaces: Given a file that is not empty, True if a new file of this kind may replace it without ``force``.
+        replaces: Given a file that is not empty, True if a new file of this kind may replace it
+            without ``force``.
     """
 
     name: str
@@ -60,7 +69,8 @@ class Output:
         kind: The kind of file that is written.
         database: The database that the command reads; its files are never replaced.
         force: Replace a file of another kind, too.
-        source: Another file that the command reads, and that it does not replace; it need not exist.
+        source: Another file that the command reads, and that it does not replace; it need not
+            exist.
     """
 
     target: Path
@@ -80,8 +90,11 @@ class Output:
         with self.errors():
             try:
                 path = self.target.resolve()
-            except (RuntimeError, ValueError) as error:  # a circle of links, or a name that no file can have
-                raise CannotWriteError(f"{self.target} cannot be written ({error}). Try: another file") from error
+            # a circle of links, or a name that no file can have
+            except (RuntimeError, ValueError) as error:
+                raise CannotWriteError(
+                    f"{self.target} cannot be written ({error}). Try: another file"
+                ) from error
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if path.is_file() and not os.access(path, os.R_OK | os.W_OK):
@@ -93,7 +106,8 @@ class Output:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[BinaryIO]:
-        """Open a temporary file, which gets the file's name when the block ends without an error, and is removed otherwise.
+        """Open a temporary file, which gets the file's name when the block ends without an error,
+        and is removed otherwise.
 
         A device, a pipe, or an open file such as ``/dev/stdout`` is written as it is.
 
@@ -133,7 +147,9 @@ class Output:
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn errors of the file system, and of SQLite that writes there, into errors that name the file."""
+        """Turn errors of the file system, and of SQLite that writes there, into errors that name
+        the file.
+        """
         try:
             yield
         except BrokenPipeError:  # the reader of a pipe has closed it, which is not an error
@@ -152,32 +168,51 @@ class Output:
             raise CannotWriteError(f"{problem}. Try: another file") from error
 
     def _refuse_reserved(self, path: Path) -> None:
-        """Refuse the place of a database, of a file that belongs to one, and of checkpoints and logs."""
+        """Refuse the place of a database, of a file that belongs to one, and of checkpoints and
+        logs.
+        """
         own = sqlite_path(self.database)
         if is_sqlite(path) or (own is not None and own.resolve() == path):
-            raise CannotWriteError(f"{self.target} is a database and is never overwritten. Try: another file")
+            raise CannotWriteError(
+                f"{self.target} is a database and is never overwritten. Try: another file"
+            )
         database = owner(path)
         if database is not None:
-            raise CannotWriteError(f"{self.target} belongs to the database {database}. Try: another file")
+            raise CannotWriteError(
+                f"{self.target} belongs to the database {database}. Try: another file"
+            )
         if self.kind is DATABASE:
             refuse_side_names(path)
-        for side in (path.with_name(path.name + suffix) for suffix in SIDE_SUFFIXES if self.kind is DATABASE):
+        for side in (
+            path.with_name(path.name + suffix) for suffix in SIDE_SUFFIXES if self.kind is DATABASE
+        ):
             if side.exists():  # SQLite would read it as a part of the new database
-                raise CannotWriteError(f"{side} was left behind by another database. Try: another file, or move it away")
+                raise CannotWriteError(
+                    f"{side} was left behind by another database. Try: another file, or move "
+                    "it away"
+                )
         folder = SideFiles.of(self.database).folder.resolve()
         for kept in (folder / "checkpoints", folder / "logs"):
             if path == kept or kept in path.parents:
-                raise CannotWriteError(f"{self.target} is where dynabro keeps checkpoints and logs. Try: another file")
+                raise CannotWriteError(
+                    f"{self.target} is where dynabro keeps checkpoints and logs. Try: another file"
+                )
 
     def _refuse_precious(self, path: Path) -> None:
-        """Refuse a file that is there already, unless it is of the same kind, or is to be replaced."""
+        """Refuse a file that is there already, unless it is of the same kind, or is to be
+        replaced.
+        """
         if not path.is_file():
             raise CannotWriteError(f"{self.target} is not a regular file. Try: another file")
         if self.source is not None and self.source.exists() and path.samefile(self.source):
-            raise CannotWriteError(f"{self.target} is an input of this command and is never overwritten. Try: another file")
+            raise CannotWriteError(
+                f"{self.target} is an input of this command and is never overwritten. Try: "
+                "another file"
+            )
         if path.stat().st_size and not self.force and not self.kind.replaces(path):
             raise CannotWriteError(
-                f"{self.target} is there already, and is not {self.kind.name}. Try: another file, or --force, which replaces it"
+                f"{self.target} is there already, and is not {self.kind.name}. Try: another "
+                "file, or --force, which replaces it"
             )
 
     def _stream(self) -> BinaryIO | None:
@@ -186,9 +221,12 @@ class Output:
             descriptor = _descriptor(self.target)
             if descriptor is not None:
                 if is_sqlite(Path(self.target)):
-                    raise CannotWriteError(f"{self.target} is a database and is never overwritten. Try: another file")
+                    raise CannotWriteError(
+                        f"{self.target} is a database and is never overwritten. Try: another file"
+                    )
                 return os.fdopen(os.dup(descriptor), "wb")
-            with contextlib.suppress(FileNotFoundError, ValueError):  # ``place`` reports a wrong name
+            # ``place`` reports a wrong name
+            with contextlib.suppress(FileNotFoundError, ValueError):
                 if _is_stream(self.target.stat().st_mode):
                     file = os.fdopen(os.open(self.target, os.O_WRONLY), "wb")
                     if _is_stream(os.fstat(file.fileno()).st_mode):
@@ -198,7 +236,9 @@ class Output:
 
 
 def part_of(path: Path) -> Path:
-    """Return a name beside ``path``, which no other process uses, for a file that is not finished."""
+    """Return a name beside ``path``, which no other process uses, for a file that is not
+    finished.
+    """
     return path.with_name(f".dynabro.{secrets.token_hex(8)}.part")
 
 
@@ -207,7 +247,9 @@ def _is_stream(mode: int) -> bool:
 
 
 def _descriptor(path: Path) -> int | None:
-    """The number of the open file of this process that a path such as ``/dev/stdout`` or ``/dev/fd/3`` stands for, or None."""
+    """The number of the open file of this process that a path such as ``/dev/stdout`` or
+    ``/dev/fd/3`` stands for, or None.
+    """
     for _ in range(MOST_LINKS):
         folder = os.path.realpath(path.parent)
         if folder in ("/dev/fd", f"/proc/{os.getpid()}/fd") and path.name.isdigit():

@@ -77,7 +77,9 @@ def choose(database: str, where: str) -> Removal:
     with translated_errors(database), engine.connect() as connection:
         found = [row for batch in _batches(ids) for row in _rows(connection, runs.c.id.in_(batch))]
         again = [f"{row['run_key']}{RERUN_SUFFIX}" for row in found]
-        found += [row for batch in _batches(again) for row in _rows(connection, runs.c.run_key.in_(batch))]
+        found += [
+            row for batch in _batches(again) for row in _rows(connection, runs.c.run_key.in_(batch))
+        ]
         doomed = {row["id"]: Doomed(row["id"], row["run_key"], row["status"]) for row in found}
         for row in found:
             _refuse_if_live(connection, row)
@@ -86,7 +88,8 @@ def choose(database: str, where: str) -> Removal:
 
 
 def remove(database: str, removal: Removal) -> list[Path]:
-    """Remove runs in one transaction, and then their files; return the files that could not be removed.
+    """Remove runs in one transaction, and then their files; return the files that could not be
+    removed.
 
     Args:
         database: A path or URL.
@@ -105,7 +108,8 @@ def remove(database: str, removal: Removal) -> list[Path]:
                 failpoint("mid-remove")
     except StorageError as error:  # SQLite logs the pages that it changes
         raise StorageError(
-            f"nothing is removed, because that needs room for a log, too ({error}). Try: dynabro db thin FILE --every 10 "
+            f"nothing is removed, because that needs room for a log, too ({error}). Try: "
+            "dynabro db thin FILE --every 10 "
             f"--db {shown(database)}, with FILE on another disk"
         ) from error
     engine.dispose()
@@ -122,16 +126,30 @@ def _remove(connection: Connection, batch: Sequence[Doomed]) -> None:
         if (row.get("run_key"), row.get("status")) != (run.run_key, run.status):
             raise BusyError(f"run {run.id} has changed; nothing is removed. Try: the same command")
         _refuse_if_live(connection, row)
-    connection.execute(delete(runs).where(runs.c.id.in_(ids)))  # ON DELETE CASCADE removes their rows in other tables
+    # ON DELETE CASCADE removes their rows in other tables
+    connection.execute(delete(runs).where(runs.c.id.in_(ids)))
     remove_unused_diffs(connection)
 
 
 def _rows(connection: Connection, condition: ColumnElement[bool]) -> list[dict[str, Any]]:
     """Return the ownership columns of runs; of a damaged row as much as can be read."""
-    columns = (runs.c.id, runs.c.run_key, runs.c.status, runs.c.owner, runs.c.heartbeat_clock, runs.c.host, runs.c.pid)
+    columns = (
+        runs.c.id,
+        runs.c.run_key,
+        runs.c.status,
+        runs.c.owner,
+        runs.c.heartbeat_clock,
+        runs.c.host,
+        runs.c.pid,
+    )
     raw: ColumnElement[Any] = literal_column("heartbeat_at").label("heartbeat_at")
-    found = [dict(row) for row in connection.execute(select(*columns, raw).where(condition)).mappings()]
-    return [row | {"owner": str(row["owner"] or ""), "heartbeat_at": moment(row["heartbeat_at"])} for row in found]
+    found = [
+        dict(row) for row in connection.execute(select(*columns, raw).where(condition)).mappings()
+    ]
+    return [
+        row | {"owner": str(row["owner"] or ""), "heartbeat_at": moment(row["heartbeat_at"])}
+        for row in found
+    ]
 
 
 def _refuse_if_live(connection: Connection, row: dict[str, Any]) -> None:
@@ -147,7 +165,11 @@ def _files(connection: Connection, files: SideFiles, removed: Sequence[Doomed]) 
     named = {key for key in keys if KEY.fullmatch(key.removesuffix(RERUN_SUFFIX))}
     yield from (path for path in files.checkpoints() if path.name.partition(".")[0] in named)
     unfinished = [key.removesuffix(RERUN_SUFFIX) for key in named if key.endswith(RERUN_SUFFIX)]
-    left = {row["run_key"] for batch in _batches(unfinished) for row in _rows(connection, runs.c.run_key.in_(batch))} - keys
+    left = {
+        row["run_key"]
+        for batch in _batches(unfinished)
+        for row in _rows(connection, runs.c.run_key.in_(batch))
+    } - keys
     logs = {files.log(key) for key in {key.removesuffix(RERUN_SUFFIX) for key in named} - left}
     yield from (path for path in sorted(logs) if path.is_file())
 

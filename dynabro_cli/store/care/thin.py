@@ -1,4 +1,6 @@
-"""``dynabro db thin``: make a smaller copy of a database to give away: some rounds of each run, and the histogram of all."""
+"""``dynabro db thin``: make a smaller copy of a database to give away: some rounds of each run, and
+the histogram of all.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,13 @@ from dynabro_cli.store.tables import (
 
 LARGEST_EVERY = 2**31 - 1
 PAGE_BYTES = 32768
-"""Bytes of a page of a copy of a large database. Rows of ``runs`` fill more of it than of a page of the usual 4,096 bytes."""
+"""Bytes of a page of a copy of a large database. Rows of ``runs`` fill more of it than of a page of
+the usual 4,096 bytes.
+"""
 LARGE = 1000 * PAGE_BYTES
-"""Bytes of a large database. Each table and index takes a page at least, which would make a small database larger."""
+"""Bytes of a large database. Each table and index takes a page at least, which would make a small
+database larger.
+"""
 NOBODY = {
     "runs": {
         **dict.fromkeys(ownership.NOBODY, "NULL"),
@@ -54,7 +60,13 @@ NOBODY = {
         "pid": "0",
         **dict.fromkeys(("git_commit", "git_diff", "tags", "note"), "NULL"),
     },
-    "sweeps": {"owner": "''", "heartbeat_at": "started_at", "heartbeat_clock": "NULL", "host": "''", "pid": "0"},
+    "sweeps": {
+        "owner": "''",
+        "heartbeat_at": "started_at",
+        "heartbeat_clock": "NULL",
+        "host": "''",
+        "pid": "0",
+    },
 }
 """Values of an anonymous copy for columns about people and machines."""
 NUMBERS = {
@@ -73,7 +85,8 @@ class Thinned:
 
     Attributes:
         runs: Number of runs in the copy.
-        kept: Number of runs that keep their rows, because they were thinned before to a number that does not divide ``every``.
+        kept: Number of runs that keep their rows, because they were thinned before to a number that
+            does not divide ``every``.
         left_out: Number of runs without a result, which are not copied.
         rows_before: Rows of ``rounds`` in the database.
         rows_after: Rows of ``rounds`` in the copy.
@@ -101,11 +114,13 @@ def thin(
     force: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Thinned:
-    """Copy the runs of an SQLite database that have a result, with the rounds whose number is a multiple of ``every``.
+    """Copy the runs of an SQLite database that have a result, with the rounds whose number is a
+    multiple of ``every``.
 
-    Each run's first and last round are copied, too. ``byzantine_counts`` has the histogram of Byzantine workers over all
-    rounds; ``identities`` and ``recovery`` do not change. A run that was thinned before is thinned further if ``every`` is a
-    multiple of its ``rounds_every``; otherwise it keeps its rows. The copy has only dynabro's tables.
+    Each run's first and last round are copied, too. ``byzantine_counts`` has the histogram of
+    Byzantine workers over all rounds; ``identities`` and ``recovery`` do not change. A run that was
+    thinned before is thinned further if ``every`` is a multiple of its ``rounds_every``; otherwise
+    it keeps its rows. The copy has only dynabro's tables.
 
     Args:
         database: A path or URL; it is only read.
@@ -118,16 +133,19 @@ def thin(
         progress: Called with the number of runs copied and the number of all runs.
 
     Raises:
-        SpecError: The database or ``target`` is on a server, ``every`` is less than 1, or ``where`` or ``points`` is not valid.
+        SpecError: The database or ``target`` is on a server, ``every`` is less than 1, or ``where``
+            or ``points`` is not valid.
         NotFoundError: There is no such file, or no run with a result in it.
-        DatabaseError: The file is not a dynabro database, is damaged, or has another schema version.
+        DatabaseError: The file is not a dynabro database, is damaged, or has another schema
+            version.
         CannotWriteError: The target exists already, or cannot be created.
         StorageError: The disk is full.
     """
     path = _source(database, target, every)
     reader = open_read_only(database)
     for condition in filter(None, (where, points)):
-        next(list_runs(reader, condition).rows, None)  # a clear message if it is not a condition, or writes
+        # a clear message if it is not a condition, or writes
+        next(list_runs(reader, condition).rows, None)
     _refuse_damaged(database)
     output = new_database(target, database, force=force)
     with output.errors():
@@ -156,23 +174,33 @@ def thin(
 def _source(database: str, target: Path, every: int) -> Path:
     """Return the file to thin."""
     if not 1 <= every <= LARGEST_EVERY:
-        raise SpecError(f"every={every}: it must be 1 to {LARGEST_EVERY}. Try: --every 100, which keeps every 100th round")
+        raise SpecError(
+            f"every={every}: it must be 1 to {LARGEST_EVERY}. Try: --every 100, which keeps "
+            "every 100th round"
+        )
     path = sqlite_path(database)
     if path is None:
         name = shown(database)
-        raise SpecError(f"{name} is a server's. Try: dynabro db merge '{name}' --db FILE, and thin that file")
+        raise SpecError(
+            f"{name} is a server's. Try: dynabro db merge '{name}' --db FILE, and thin that file"
+        )
     if path.exists() and target.exists() and path.samefile(target):
         raise SpecError(f"{path} is to be thinned into itself. Try: another file")
     return path
 
 
 def _refuse_damaged(database: str) -> None:
-    """Refuse a database whose rows have changed: the new digests of a copy would say that its rows are sound."""
+    """Refuse a database whose rows have changed: the new digests of a copy would say that its rows
+    are sound.
+    """
     with snapshot(database) as connection:
         damaged = damage(connection) or row_digests.changed(connection)
     if damaged:
         name = shown(database)
-        raise DatabaseError(f"{name}: rows are not as they were stored. Try: dynabro db check --db {name}, which lists them")
+        raise DatabaseError(
+            f"{name}: rows are not as they were stored. Try: dynabro db check --db {name}, "
+            "which lists them"
+        )
 
 
 def _create(connection: Connection, *, large: bool) -> None:
@@ -203,22 +231,41 @@ def _open(path: Path, scratch: Path) -> sqlite3.Connection:
 
 
 def _fill(
-    connection: sqlite3.Connection, every: int, where: str | None, points: str | None, anonymous: bool, progress: Progress
+    connection: sqlite3.Connection,
+    every: int,
+    where: str | None,
+    points: str | None,
+    anonymous: bool,
+    progress: Progress,
 ) -> Thinned:
     """Copy runs and sweeps into ``thin``; arguments as in ``thin``."""
     number = {name: connection.execute(sql).fetchone()[0] for name, sql in NUMBERS.items()}
     before = "MAX(1, CAST(rounds_every AS INTEGER))"  # in a damaged database it can be anything
-    outline = connection.execute(f"SELECT id, {before} FROM runs WHERE {RESULTS} ORDER BY id").fetchall()
+    outline = connection.execute(
+        f"SELECT id, {before} FROM runs WHERE {RESULTS} ORDER BY id"
+    ).fetchall()
     if not outline:
-        raise NotFoundError(f"none of its {number['runs']} runs has a result; there is nothing to thin")
+        raise NotFoundError(
+            f"none of its {number['runs']} runs has a result; there is nothing to thin"
+        )
     meant, pointed = (
         {row[0] for row in connection.execute(f"SELECT id FROM runs WHERE ({condition or 'TRUE'})")}
         for condition in (where, points)
     )
-    _copy(connection, environments, f"id IN (SELECT environment_id FROM main.runs WHERE {RESULTS})", ())
+    _copy(
+        connection,
+        environments,
+        f"id IN (SELECT environment_id FROM main.runs WHERE {RESULTS})",
+        (),
+    )
     _copy(connection, runs, RESULTS, (), NOBODY["runs"] if anonymous else None)
     _copy(connection, sweeps, "status <> 'running'", (), NOBODY["sweeps"] if anonymous else None)
-    _copy(connection, sweep_runs, "sweep_id IN (SELECT id FROM main.sweeps WHERE status <> 'running')", ())
+    _copy(
+        connection,
+        sweep_runs,
+        "sweep_id IN (SELECT id FROM main.sweeps WHERE status <> 'running')",
+        (),
+    )
     ended = "SELECT id FROM main.sweeps WHERE status <> 'running'"
     of_ended = {"sweep_id": f"CASE WHEN sweep_id IN ({ended}) THEN sweep_id END"}
     _copy(connection, trials, "TRUE", (), of_ended)
@@ -229,20 +276,32 @@ def _fill(
         progress(done, len(outline))
         fits = every % present == 0
         kept += run in meant and not fits
-        rows += _copy_run(connection, run, every if run in meant and fits else present, run in pointed)
+        rows += _copy_run(
+            connection, run, every if run in meant and fits else present, run in pointed
+        )
     progress(len(outline), len(outline))
     left_out = number["runs"] - len(outline)
-    return Thinned(len(outline), kept, left_out, number["rows"], rows, number["pages"] * number["page_size"])
+    return Thinned(
+        len(outline), kept, left_out, number["rows"], rows, number["pages"] * number["page_size"]
+    )
 
 
 def _copy_run(connection: sqlite3.Connection, run: int, every: int, points: bool) -> int:
-    """Copy the rows of a run, with or without the models of its evaluations; return the number of rows of ``rounds``."""
+    """Copy the rows of a run, with or without the models of its evaluations; return the number of
+    rows of ``rounds``.
+    """
     last = "(SELECT MAX(round) FROM main.rounds WHERE run_id = ?)"
-    count = _copy(connection, rounds, f"run_id = ? AND (round % ? = 0 OR round = {last})", (run, every, run))
+    count = _copy(
+        connection, rounds, f"run_id = ? AND (round % ? = 0 OR round = {last})", (run, every, run)
+    )
     failpoint("mid-thin")
     if every > 1:
-        histogram = "SELECT run_id, byzantine, rounds FROM main.byzantine_histogram WHERE run_id = ?"
-        connection.execute(f"INSERT INTO thin.byzantine_counts (run_id, byzantine, rounds) {histogram}", (run,))
+        histogram = (
+            "SELECT run_id, byzantine, rounds FROM main.byzantine_histogram WHERE run_id = ?"
+        )
+        connection.execute(
+            f"INSERT INTO thin.byzantine_counts (run_id, byzantine, rounds) {histogram}", (run,)
+        )
         connection.execute("UPDATE thin.runs SET rounds_every = ? WHERE id = ?", (every, run))
     for table in (identities, metrics, recovery, worker_labels):
         _copy(connection, table, "run_id = ?", (run,))
@@ -257,8 +316,12 @@ def _copy(
     values: Sequence[int],
     instead: Mapping[str, str] | None = None,
 ) -> int:
-    """Copy the rows of a table that satisfy a condition, some columns with another value; return their number."""
+    """Copy the rows of a table that satisfy a condition, some columns with another value; return
+    their number.
+    """
     names = table.c.keys()
     chosen = ", ".join((instead or {}).get(name, name) for name in names)
     into = f"INSERT INTO thin.{table.name} ({', '.join(names)})"
-    return connection.execute(f"{into} SELECT {chosen} FROM main.{table.name} WHERE {condition}", values).rowcount
+    return connection.execute(
+        f"{into} SELECT {chosen} FROM main.{table.name} WHERE {condition}", values
+    ).rowcount

@@ -1,9 +1,11 @@
-"""Connections to SQLite files: waiting for locks, what a database may do, and ends of statements in progress.
+"""Connections to SQLite files: waiting for locks, what a database may do, and ends of statements in
+progress.
 
-A statement ends at Ctrl-C and SIGTERM, and after a time limit. Python calls signal handlers between its own instructions, and a
-statement of SQLite may take hours. So SQLite calls a function of Python every few milliseconds. If a handler raises there,
-SQLite drops the exception, and the statement ends with an error. The command line then reports the signal
-(``executors.interruptions``). PostgreSQL's driver checks for signals while it waits.
+A statement ends at Ctrl-C and SIGTERM, and after a time limit. Python calls signal handlers between
+its own instructions, and a statement of SQLite may take hours. So SQLite calls a function of Python
+every few milliseconds. If a handler raises there, SQLite drops the exception, and the statement
+ends with an error. The command line then reports the signal (``executors.interruptions``).
+PostgreSQL's driver checks for signals while it waits.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ ATTEMPT_SECONDS = 0.25
 """Seconds for which SQLite itself waits for a lock; signals are not seen during this time."""
 RETRY_SECONDS = 0.02
 OPERATIONS = 10_000
-"""Operations of SQLite between two calls: a few milliseconds at most, except within one call of a function such as INSTR."""
+"""Operations of SQLite between two calls: a few milliseconds at most, except within one call of a
+function such as INSTR.
+"""
 
 
 def prepare_writer(connection: sqlite3.Connection, _record: Any) -> None:
@@ -36,12 +40,16 @@ def prepare_writer(connection: sqlite3.Connection, _record: Any) -> None:
 
 
 def distrust(connection: sqlite3.Connection) -> None:
-    """Prevent a database's own triggers and views from calling functions that act outside of the database."""
+    """Prevent a database's own triggers and views from calling functions that act outside of the
+    database.
+    """
     connection.execute("PRAGMA trusted_schema = OFF")
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL. SQLite's timeout does not apply to this change, so wait here for other programs."""
+    """Switch to WAL. SQLite's timeout does not apply to this change, so wait here for other
+    programs.
+    """
     end = time.monotonic() + busy_seconds()
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:
@@ -53,7 +61,9 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def begin_immediate(connection: Connection) -> None:
-    """Take the write lock at once: a read that turns into a write would fail at once, without waiting."""
+    """Take the write lock at once: a read that turns into a write would fail at once, without
+    waiting.
+    """
     raw: Any = connection.connection.dbapi_connection
     end = time.monotonic() + busy_seconds()
     while True:
@@ -66,7 +76,8 @@ def begin_immediate(connection: Connection) -> None:
 
 
 def connect_reader(uri: str, patience: float | None) -> sqlite3.Connection:
-    """Connect to a file by its URI; wait for another program's lock here, where a signal can end the wait.
+    """Connect to a file by its URI; wait for another program's lock here, where a signal can end
+    the wait.
 
     Args:
         uri: URI of SQLite, with its mode.
@@ -95,19 +106,36 @@ def connect_reader(uri: str, patience: float | None) -> sqlite3.Connection:
 
 
 def allow_reading_only(connection: sqlite3.Connection) -> None:
-    """Refuse every SQL action except reading: ATTACH and VACUUM INTO would write files even on a read-only database.
+    """Refuse every SQL action except reading: ATTACH and VACUUM INTO would write files even on a
+    read-only database.
 
     Bytes that are not UTF-8 are returned as escapes.
     """
     connection.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
     connection.execute("PRAGMA query_only = ON")
-    reading = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+    reading = {
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_RECURSIVE,
+    }
 
-    def authorize(action: int, first: str | None, second: str | None, _database: str | None, _inner: str | None) -> int:
+    def authorize(
+        action: int,
+        first: str | None,
+        second: str | None,
+        _database: str | None,
+        _inner: str | None,
+    ) -> int:
         allowed = action in reading and second != "load_extension"
-        # table functions such as json_each are reported as a change of the schema, which query_only prevents
+        # table functions such as json_each are reported as a change of the schema, which query_only
+        # prevents
         allowed |= action == sqlite3.SQLITE_UPDATE and first == "sqlite_master"
-        allowed |= action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in ("table_info", "table_xinfo", "table_list")
+        allowed |= action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in (
+            "table_info",
+            "table_xinfo",
+            "table_list",
+        )
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
     connection.set_authorizer(authorize)
@@ -131,20 +159,26 @@ class TimeLimit:
 
 
 def stoppable(engine: Engine) -> None:
-    """Stop the statements of an SQLite engine at Ctrl-C and SIGTERM, if Python's main thread executes them."""
+    """Stop the statements of an SQLite engine at Ctrl-C and SIGTERM, if Python's main thread
+    executes them.
+    """
     event.listen(engine, "connect", lambda connection, _record: stop_at_signals(connection))
 
 
 def stop_at_signals(connection: sqlite3.Connection) -> None:
-    """Stop the statements of an SQLite connection at Ctrl-C and SIGTERM, if Python's main thread executes them."""
+    """Stop the statements of an SQLite connection at Ctrl-C and SIGTERM, if Python's main thread
+    executes them.
+    """
     connection.set_progress_handler(lambda: 0, OPERATIONS)
 
 
 @contextlib.contextmanager
 def within(limit: TimeLimit, connection: Any) -> Iterator[None]:
-    """Stop the statements of a driver's connection, within the context and with an error of the driver, when a time is over.
+    """Stop the statements of a driver's connection, within the context and with an error of the
+    driver, when a time is over.
 
-    A server measures each statement, and a cursor is read by several statements. So its reader checks ``limit``, too.
+    A server measures each statement, and a cursor is read by several statements. So its reader
+    checks ``limit``, too.
     """
     if limit.seconds is None:
         yield
@@ -155,5 +189,8 @@ def within(limit: TimeLimit, connection: Any) -> Iterator[None]:
         finally:
             stop_at_signals(connection)
     else:
-        connection.execute(f"SET LOCAL statement_timeout = {max(1, math.ceil(1000 * limit.seconds))}")  # 0: no limit
+        # 0: no limit
+        connection.execute(
+            f"SET LOCAL statement_timeout = {max(1, math.ceil(1000 * limit.seconds))}"
+        )
         yield

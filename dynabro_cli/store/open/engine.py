@@ -1,4 +1,6 @@
-"""Open a database: a path or any SQLAlchemy URL, for writing or read-only, checked before it is touched."""
+"""Open a database: a path or any SQLAlchemy URL, for writing or read-only, checked before it is
+touched.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import NullPool
 
-from dynabro_cli.errors import CannotWriteError, DatabaseError, EmptyDatabaseError, LostDatabaseError
+from dynabro_cli.errors import (
+    CannotWriteError,
+    DatabaseError,
+    EmptyDatabaseError,
+    LostDatabaseError,
+)
 from dynabro_cli.store.open.connections import (
     ATTEMPT_SECONDS,
     allow_reading_only,
@@ -55,7 +62,8 @@ def open_for_writing(database: str) -> Engine:
         database: A path, or an SQLAlchemy URL.
 
     Raises:
-        CannotWriteError: The folder is missing, cannot be written, or is shared by several machines.
+        CannotWriteError: The folder is missing, cannot be written, or is shared by several
+            machines.
         DatabaseError: The file is not a dynabro database, or has another schema version.
     """
     path = sqlite_path(database)
@@ -63,7 +71,9 @@ def open_for_writing(database: str) -> Engine:
         engine = server_writer(database, shown(database), busy_seconds)
     else:
         if not path.parent.is_dir():
-            raise CannotWriteError(f"{path}: its folder {path.parent} does not exist. Try: mkdir -p {path.parent}")
+            raise CannotWriteError(
+                f"{path}: its folder {path.parent} does not exist. Try: mkdir -p {path.parent}"
+            )
         other = owner(path.resolve())
         if other is not None:
             raise CannotWriteError(f"{path} belongs to the database {other}. Try: another --db")
@@ -73,7 +83,9 @@ def open_for_writing(database: str) -> Engine:
             if version is not None:
                 check_version(version, str(path))
             if not os.access(path, os.W_OK):
-                raise CannotWriteError(f"{path} cannot be written{not_writable(path)}. Try: another --db")
+                raise CannotWriteError(
+                    f"{path} cannot be written{not_writable(path)}. Try: another --db"
+                )
         engine = sqlite_writer(path)
 
     def check() -> None:
@@ -86,21 +98,25 @@ def open_for_writing(database: str) -> Engine:
     return engine
 
 
-def open_read_only(database: str, *, patience: float | None = None, any_schema: bool = False) -> Engine:
+def open_read_only(
+    database: str, *, patience: float | None = None, any_schema: bool = False
+) -> Engine:
     """Open ``database`` so that SQL can write neither to it nor to any other file.
 
-    On a server, this is a read-only transaction, which is never committed. Functions of the server that act outside of
-    transactions, such as PostgreSQL's ``pg_terminate_backend``, have the rights of the user's role.
+    On a server, this is a read-only transaction, which is never committed. Functions of the server
+    that act outside of transactions, such as PostgreSQL's ``pg_terminate_backend``, have the rights
+    of the user's role.
 
     Args:
         database: A path, or an SQLAlchemy URL.
         patience: Seconds to wait for another program's lock on a file; None for ``busy_seconds``.
-        any_schema: True if the caller itself checks for foreign objects that replace tables and views.
+        any_schema: True if the caller itself checks for foreign objects that replace tables and
+            views.
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: The file is not a dynabro database, has another schema version, or a foreign object replaces a table
-            or view.
+        DatabaseError: The file is not a dynabro database, has another schema version, or a foreign
+            object replaces a table or view.
     """
     path = sqlite_path(database)
     if path is None:
@@ -122,7 +138,9 @@ def open_read_only(database: str, *, patience: float | None = None, any_schema: 
         refuse_strangers(found, str(path), writing=False)
     uri = read_only_uri(path)
     engine = create_engine(
-        URL.create("sqlite", database=str(path)), creator=lambda: connect_reader(uri, patience), poolclass=NullPool
+        URL.create("sqlite", database=str(path)),
+        creator=lambda: connect_reader(uri, patience),
+        poolclass=NullPool,
     )
     stoppable(engine)
     event.listen(engine, "connect", lambda connection, _record: allow_reading_only(connection))
@@ -130,14 +148,19 @@ def open_read_only(database: str, *, patience: float | None = None, any_schema: 
 
 
 def sqlite_writer(path: Path) -> Engine:
-    """Return an engine that writes an SQLite file; a file that was removed or replaced is an error."""
+    """Return an engine that writes an SQLite file; a file that was removed or replaced is an
+    error.
+    """
     refuse_network(path)
     refuse_two_names(path)
     file = PinnedFile(path, ATTEMPT_SECONDS)
-    engine = create_engine(URL.create("sqlite", database=str(path)), creator=file.connect, poolclass=NullPool)
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)), creator=file.connect, poolclass=NullPool
+    )
     event.listen(engine, "connect", prepare_writer)
     event.listen(engine, "begin", begin_immediate)
-    event.listen(engine, "commit", lambda _: file.check())  # SQLite writes to a removed file without an error
+    # SQLite writes to a removed file without an error
+    event.listen(engine, "commit", lambda _: file.check())
     event.listen(engine, "handle_error", lambda _: file.check())
     return engine
 
@@ -145,20 +168,28 @@ def sqlite_writer(path: Path) -> Engine:
 def check_version(version: int, database: str) -> None:
     if version > SCHEMA_VERSION:
         raise DatabaseError(
-            f"{shown(database)} has schema version {version}, and this dynabro knows up to {SCHEMA_VERSION}. "
+            f"{shown(database)} has schema version {version}, and this dynabro knows up to "
+            f"{SCHEMA_VERSION}. "
             "Try: pip install --upgrade dynabro"
         )
     if version < SCHEMA_VERSION:
         raise DatabaseError(
-            f"{shown(database)} has schema version {version}, and this dynabro needs {SCHEMA_VERSION}. "
+            f"{shown(database)} has schema version {version}, and this dynabro needs "
+            f"{SCHEMA_VERSION}. "
             "Try: another --db; no version of dynabro that was released made this database"
         )
 
 
 def _create_or_check(connection: Connection, database: str) -> None:
-    """Create the tables in an empty database, in the caller's transaction; otherwise check version and schema."""
-    if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA user_version").scalar() == SCHEMA_VERSION:
-        refuse_to_write(connection, database)  # by its name, before the table that it replaces is reported as missing
+    """Create the tables in an empty database, in the caller's transaction; otherwise check version
+    and schema.
+    """
+    if (
+        connection.dialect.name == "sqlite"
+        and connection.exec_driver_sql("PRAGMA user_version").scalar() == SCHEMA_VERSION
+    ):
+        # by its name, before the table that it replaces is reported as missing
+        refuse_to_write(connection, database)
     version = server_version(connection, database)
     if version is None:
         create_tables(connection)
@@ -170,7 +201,9 @@ def _create_or_check(connection: Connection, database: str) -> None:
 
 
 def refuse_to_write(connection: Connection, database: str) -> None:
-    """Raise DatabaseError if a database of the present version has foreign objects that a writer must not meet."""
+    """Raise DatabaseError if a database of the present version has foreign objects that a writer
+    must not meet.
+    """
     if connection.dialect.name == "sqlite":
         refuse_strangers(schema_of(connection), database, writing=True)
     else:
@@ -194,14 +227,18 @@ def create_tables(connection: Connection) -> None:
 
 
 def _renew_views(connection: Connection) -> None:
-    """Replace the view of a database of 1.0.0, which has no column ``rule``, in the caller's transaction."""
+    """Replace the view of a database of 1.0.0, which has no column ``rule``, in the caller's
+    transaction.
+    """
     columns = connection.exec_driver_sql("SELECT * FROM final_accuracy LIMIT 0").keys()
     if "rule" in columns:
         return
     create = VIEWS["final_accuracy"]
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("DROP VIEW final_accuracy")
-    else:  # a server does not drop a view that other views read; it replaces one that only gets more columns
+    # a server does not drop a view that other views read; it replaces one that only gets more
+    # columns
+    else:
         create = create.replace("CREATE VIEW", "CREATE OR REPLACE VIEW")
     connection.exec_driver_sql(create)
 
@@ -222,10 +259,14 @@ def server_version(connection: Connection, database: str) -> int | None:
     if not names:
         return None
     if {"alembic_version", "runs", "rounds", "evaluations"} <= names:
-        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
+        found = (
+            connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
+        )
         if len(found) == 1 and found[0].isdigit():
             return int(found[0])
-    raise DatabaseError(f"{shown(database)} has other tables and is not a dynabro database. Try: another --db")
+    raise DatabaseError(
+        f"{shown(database)} has other tables and is not a dynabro database. Try: another --db"
+    )
 
 
 def _refuse_another(connection: Connection, path: Path) -> None:
@@ -233,7 +274,8 @@ def _refuse_another(connection: Connection, path: Path) -> None:
     raw: Any = connection.connection.dbapi_connection
     if raw.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise LostDatabaseError(
-            f"{path} was overwritten while this command was writing it. Try: restore a backup, or name another file with --db"
+            f"{path} was overwritten while this command was writing it. Try: restore a backup, "
+            "or name another file with --db"
         )
     check_version(raw.execute("PRAGMA user_version").fetchone()[0], str(path))
 
@@ -242,8 +284,9 @@ def _refuse_another(connection: Connection, path: Path) -> None:
 def snapshot(database: str, *, any_tables: bool = False) -> Iterator[Connection]:
     """Open a reading connection that does not see what is written after its first read.
 
-    Unlike a user's own statements, its statements may be any reading statements of SQLite. Bytes that are not UTF-8 become
-    surrogates. dynabro's tables are checked to be tables; its views are not checked.
+    Unlike a user's own statements, its statements may be any reading statements of SQLite. Bytes
+    that are not UTF-8 become surrogates. dynabro's tables are checked to be tables; its views are
+    not checked.
 
     Args:
         database: A path or a URL.
@@ -251,8 +294,8 @@ def snapshot(database: str, *, any_tables: bool = False) -> Iterator[Connection]
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: The file is not a dynabro database, has another schema version, or other objects replace its
-            tables.
+        DatabaseError: The file is not a dynabro database, has another schema version, or other
+            objects replace its tables.
     """
     engine = open_read_only(database, any_schema=True)
     try:

@@ -1,4 +1,6 @@
-"""Files of SQLite databases: their paths and URIs, what they hold, what belongs to them, and the file systems they are on."""
+"""Files of SQLite databases: their paths and URIs, what they hold, what belongs to them, and the
+file systems they are on.
+"""
 
 from __future__ import annotations
 
@@ -34,33 +36,46 @@ def sqlite_path(database: str) -> Path | None:
     if "://" not in database:
         path = _checked(database)
         if str(path) == IN_MEMORY:
-            raise SpecError(f"db={database}: a database in memory is lost when the command ends. Try: --db results.db")
+            raise SpecError(
+                f"db={database}: a database in memory is lost when the command ends. Try: --db "
+                "results.db"
+            )
         return path
     kind, _, rest = database.partition("://")  # the rest may hold a password
     if rest.partition("?")[0].count("@") > 1:
-        raise DatabaseError(f"{shown(database)}: an @ in the user's name or password ends it. Try: %40 in its place")
+        raise DatabaseError(
+            f"{shown(database)}: an @ in the user's name or password ends it. Try: %40 in its place"
+        )
     try:
         url = make_url(database)
     except (ArgumentError, ValueError) as error:
         raise DatabaseError(
-            f"{kind}://... is not a database URL. Try: a path, or a URL such as sqlite:///results.db"
+            f"{kind}://... is not a database URL. Try: a path, or a URL such as "
+            "sqlite:///results.db"
         ) from error
     if url.get_backend_name() != "sqlite":
         return None
     if not url.database or str(Path(url.database)) == IN_MEMORY:
-        raise DatabaseError(f"{database} names no file, and results are to be kept. Try: a path, such as --db results.db")
+        raise DatabaseError(
+            f"{database} names no file, and results are to be kept. Try: a path, such as --db "
+            "results.db"
+        )
     return _checked(url.database)
 
 
 def _checked(name: str) -> Path:
-    """Return the path of a file; raise CannotWriteError if no file can have it, such as a link to itself."""
+    """Return the path of a file; raise CannotWriteError if no file can have it, such as a link to
+    itself.
+    """
     try:
         path = Path(name).expanduser()
         path.exists()
         path.resolve()
         name.encode()
     except UnicodeEncodeError as error:
-        raise CannotWriteError(f"{name!r} cannot be a database, because its name is not UTF-8. Try: another --db") from error
+        raise CannotWriteError(
+            f"{name!r} cannot be a database, because its name is not UTF-8. Try: another --db"
+        ) from error
     except (OSError, RuntimeError, ValueError) as error:
         raise CannotWriteError(f"{name!r} cannot be a file ({error}). Try: another --db") from error
     return path
@@ -69,9 +84,9 @@ def _checked(name: str) -> Path:
 def read_only_uri(path: Path, *, for_a_moment: bool = False) -> str:
     """Return a read-only URI.
 
-    The URI is immutable if nobody is writing and the files that SQLite shares with writers could not be created, or would
-    belong to another user than the database, whose owner could not write them; or if the database is read ``for_a_moment``
-    only. Then no files are left behind.
+    The URI is immutable if nobody is writing and the files that SQLite shares with writers could
+    not be created, or would belong to another user than the database, whose owner could not write
+    them; or if the database is read ``for_a_moment`` only. Then no files are left behind.
     """
     path = path.resolve()
     wal = path.with_name(path.name + "-wal")
@@ -86,7 +101,8 @@ def read_only_uri(path: Path, *, for_a_moment: bool = False) -> str:
 
 
 def file_version(path: Path) -> int | None:
-    """Return the schema version of a dynabro database, None without tables; the file is not written.
+    """Return the schema version of a dynabro database, None without tables; the file is not
+    written.
 
     Raises:
         DatabaseError: The file is not a dynabro database, or is damaged.
@@ -96,7 +112,9 @@ def file_version(path: Path) -> int | None:
 
 
 def examined(path: Path, patience: float | None = None) -> tuple[int | None, list[SchemaEntry]]:
-    """Return schema version and schema of a file; ``patience`` as in ``open_read_only``, errors as in ``file_version``."""
+    """Return schema version and schema of a file; ``patience`` as in ``open_read_only``, errors as
+    in ``file_version``.
+    """
     stranger = f"{path} is not a dynabro database. Try: another --db"
     if path.is_dir():
         raise DatabaseError(f"{path} is a folder, not a database. Try: a file for --db")
@@ -105,15 +123,22 @@ def examined(path: Path, patience: float | None = None) -> tuple[int | None, lis
     try:
         head = first_bytes(path)
     except FileNotFoundError as error:
-        raise NotFoundError(f"there is no database {path}. Try: dynabro run, which makes one, or another --db") from error
+        raise NotFoundError(
+            f"there is no database {path}. Try: dynabro run, which makes one, or another --db"
+        ) from error
     except OSError as error:
-        raise NotFoundError(f"{path} cannot be read ({error.strerror}). Try: another --db") from error
+        raise NotFoundError(
+            f"{path} cannot be read ({error.strerror}). Try: another --db"
+        ) from error
     if not head:
         return None, []
     if head != SQLITE_MAGIC:
         raise DatabaseError(stranger)
     uri = read_only_uri(path, for_a_moment=True)
-    with translated_errors(str(path)), contextlib.closing(connect_reader(uri, patience)) as connection:
+    with (
+        translated_errors(str(path)),
+        contextlib.closing(connect_reader(uri, patience)) as connection,
+    ):
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
         found = entries(connection)
@@ -135,9 +160,10 @@ _lock = threading.Lock()
 def first_bytes(path: Path) -> bytes:
     """Return the first 16 bytes of a file, which this process may have open as an SQLite database.
 
-    When a process closes any descriptor of a file, the system drops all its locks on the file, SQLite's among them: another
-    process could then remove the log that this one writes to (SQLite's "How To Corrupt", 2.2). So the descriptors of databases,
-    and of empty files, which may become one, stay open; the oldest of more than ``MOST_KEPT`` is closed.
+    When a process closes any descriptor of a file, the system drops all its locks on the file,
+    SQLite's among them: another process could then remove the log that this one writes to (SQLite's
+    "How To Corrupt", 2.2). So the descriptors of databases, and of empty files, which may become
+    one, stay open; the oldest of more than ``MOST_KEPT`` is closed.
 
     Raises:
         OSError: The file cannot be read.
@@ -160,7 +186,8 @@ def first_bytes(path: Path) -> bytes:
 
 
 def is_sqlite(path: Path) -> bool:
-    """Return True if ``path`` is an SQLite database, or a file that cannot be read and so may be one.
+    """Return True if ``path`` is an SQLite database, or a file that cannot be read and so may be
+    one.
 
     A file without content is a database as soon as SQLite keeps a log or a journal beside it.
     """
@@ -170,11 +197,14 @@ def is_sqlite(path: Path) -> bool:
         head = first_bytes(path)
     except OSError:
         return True
-    return head == SQLITE_MAGIC or any(path.with_name(path.name + suffix).exists() for suffix in SIDE_SUFFIXES)
+    return head == SQLITE_MAGIC or any(
+        path.with_name(path.name + suffix).exists() for suffix in SIDE_SUFFIXES
+    )
 
 
 def owner(path: Path) -> Path | None:
-    """Return the database that ``path`` belongs to, as a log or journal of SQLite, or by its folder; None for other files.
+    """Return the database that ``path`` belongs to, as a log or journal of SQLite, or by its
+    folder; None for other files.
 
     Args:
         path: An absolute path without symbolic links; it need not exist.
@@ -192,19 +222,26 @@ def owner(path: Path) -> Path | None:
 
 
 def refuse_side_names(path: Path) -> None:
-    """Raise CannotWriteError if SQLite would destroy a database: a new one named like a log, or one where a log is to be."""
+    """Raise CannotWriteError if SQLite would destroy a database: a new one named like a log, or one
+    where a log is to be.
+    """
     base = next((base for suffix in SIDE_SUFFIXES if (base := _without(path, suffix))), None)
     if base is not None and not path.exists():
-        raise CannotWriteError(f"{path}: SQLite writes a log under this name beside {base.name}. Try: another name")
+        raise CannotWriteError(
+            f"{path}: SQLite writes a log under this name beside {base.name}. Try: another name"
+        )
     for side in (path.with_name(path.name + suffix) for suffix in SIDE_SUFFIXES):
         if side.is_file() and side.stat().st_size and first_bytes(side) == SQLITE_MAGIC:
             raise CannotWriteError(
-                f"{path}: SQLite would write its log over the database {side}. Try: mv {side}, or another name"
+                f"{path}: SQLite would write its log over the database {side}. Try: mv {side}, "
+                "or another name"
             )
 
 
 def _without(path: Path, suffix: str) -> Path | None:
-    """Return ``path`` without a suffix, in either case, because file systems may ignore it; None if it has another suffix."""
+    """Return ``path`` without a suffix, in either case, because file systems may ignore it; None if
+    it has another suffix.
+    """
     name = path.name[: -len(suffix)]
     return path.with_name(name) if name and path.name.lower().endswith(suffix) else None
 
@@ -218,9 +255,45 @@ MOUNTS = Path("/proc/self/mountinfo")
 NETWORK = frozenset(
     (
         *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "coda", "ncpfs", "ceph", "glusterfs"),
-        *("lustre", "gpfs", "beegfs", "fhgfs", "orangefs", "pvfs2", "panfs", "wekafs", "gfs2", "ocfs2"),
-        *(f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "juicefs", "mfs", "weed", "quobyte", "dfuse")),
-        *(f"fuse.{name}" for name in ("hdfs", "s3fs", "gcsfuse", "rclone", "goofys", "blobfuse", "blobfuse2", "gvfsd-fuse")),
+        *(
+            "lustre",
+            "gpfs",
+            "beegfs",
+            "fhgfs",
+            "orangefs",
+            "pvfs2",
+            "panfs",
+            "wekafs",
+            "gfs2",
+            "ocfs2",
+        ),
+        *(
+            f"fuse.{name}"
+            for name in (
+                "sshfs",
+                "glusterfs",
+                "ceph",
+                "ceph-fuse",
+                "juicefs",
+                "mfs",
+                "weed",
+                "quobyte",
+                "dfuse",
+            )
+        ),
+        *(
+            f"fuse.{name}"
+            for name in (
+                "hdfs",
+                "s3fs",
+                "gcsfuse",
+                "rclone",
+                "goofys",
+                "blobfuse",
+                "blobfuse2",
+                "gvfsd-fuse",
+            )
+        ),
         *(f"fuse.{name}" for name in ("smbnetfs", "davfs", "davfs2")),
     )
 )
@@ -229,12 +302,14 @@ NETWORK = frozenset(
 def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
     """Return the kind of network file system of a file; None if it is local or unknown.
 
-    ``9p``, ``virtiofs`` and the like do not count: they are folders of the machine's own host, and some containers have nothing
-    else, not even for ``/``. All processes in such a machine share memory, as SQLite needs.
+    ``9p``, ``virtiofs`` and the like do not count: they are folders of the machine's own host, and
+    some containers have nothing else, not even for ``/``. All processes in such a machine share
+    memory, as SQLite needs.
 
     Args:
         path: A file, which need not exist.
-        mounts: The table of mounts; by default Linux's. Other systems have none, so that the result is None.
+        mounts: The table of mounts; by default Linux's. Other systems have none, so that the result
+            is None.
     """
     try:
         table = (mounts or MOUNTS).read_bytes()
@@ -259,8 +334,10 @@ def refuse_network(path: Path) -> None:
     kind = network_file_system(path)
     if kind is not None:
         raise CannotWriteError(
-            f"{path} is on a network file system ({kind}), and SQLite's write-ahead log does not work across machines. Try: "
-            "--db with a file on a local disk, and 'dynabro db merge' to bring results together, or "
+            f"{path} is on a network file system ({kind}), and SQLite's write-ahead log does "
+            "not work across machines. Try: "
+            "--db with a file on a local disk, and 'dynabro db merge' to bring results "
+            "together, or "
             "--db postgresql+psycopg://USER@HOST/NAME"
         )
 
@@ -268,12 +345,13 @@ def refuse_network(path: Path) -> None:
 def refuse_two_names(path: Path) -> None:
     """Raise CannotWriteError if a database has a second name (a hard link).
 
-    SQLite names its log and its locks after the database: writers under two names do not see each other's, and destroy the
-    file (SQLite's "How To Corrupt", 2.4).
+    SQLite names its log and its locks after the database: writers under two names do not see each
+    other's, and destroy the file (SQLite's "How To Corrupt", 2.4).
     """
     links = path.stat().st_nlink if path.is_file() else 1
     if links > 1:
         raise CannotWriteError(
-            f"{path} has {links} names (hard links), and writers under two names destroy an SQLite database. Try: "
+            f"{path} has {links} names (hard links), and writers under two names destroy an "
+            "SQLite database. Try: "
             f"cp {path} {path}.copy && mv {path}.copy {path}, which gives this name a separate file"
         )

@@ -1,4 +1,6 @@
-"""The file of an SQLite database that is being written: never created again when it is missing, never confused with another."""
+"""The file of an SQLite database that is being written: never created again when it is missing,
+never confused with another.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,14 @@ class PinnedFile:
         self.check()
         mode = "rwc" if self._known is None else "rw"
         if self._known is None:
-            with contextlib.suppress(OSError):  # SQLite itself would let only its owner write, whatever the umask
+            # SQLite itself would let only its owner write, whatever the umask
+            with contextlib.suppress(OSError):
                 os.close(os.open(self._path, os.O_CREAT | os.O_EXCL, 0o666))
         uri = f"{self._path.as_uri()}?mode={mode}"
         try:
-            connection = sqlite3.connect(uri, uri=True, timeout=self._timeout, check_same_thread=False)
+            connection = sqlite3.connect(
+                uri, uri=True, timeout=self._timeout, check_same_thread=False
+            )
         except sqlite3.Error:
             self.check()
             raise
@@ -52,27 +57,39 @@ class PinnedFile:
         return connection
 
     def check(self) -> None:
-        """Raise LostDatabaseError if the file does not exist any more, is another one, or has other content."""
+        """Raise LostDatabaseError if the file does not exist any more, is another one, or has other
+        content.
+        """
         if self._known is None:
             return
         try:
             same = _inode(self._path) == self._known
             head = first_bytes(self._path) if same else b""
         except FileNotFoundError:
-            self._lost("removed or renamed", "put it back and repeat the command, or repeat it to create a new database")
+            self._lost(
+                "removed or renamed",
+                "put it back and repeat the command, or repeat it to create a new database",
+            )
         except OSError:  # SQLite itself reports this error
             return
         if not same:
-            self._lost("replaced by another file", "put it back, or repeat the command to continue with the other file")
+            self._lost(
+                "replaced by another file",
+                "put it back, or repeat the command to continue with the other file",
+            )
         if head == SQLITE_MAGIC:
             self._filled = True
         elif self._filled and not head:
-            self._lost("emptied", "restore a backup, or repeat the command to create a new database")
+            self._lost(
+                "emptied", "restore a backup, or repeat the command to create a new database"
+            )
         elif self._filled:
             self._lost("overwritten", "restore a backup, or name another file with --db")
 
     def _lost(self, what: str, advice: str) -> NoReturn:
-        raise LostDatabaseError(f"{self._name} was {what} while this command was writing it. Try: {advice}")
+        raise LostDatabaseError(
+            f"{self._name} was {what} while this command was writing it. Try: {advice}"
+        )
 
 
 def _inode(path: Path) -> tuple[int, int]:

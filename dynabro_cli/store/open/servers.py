@@ -1,4 +1,6 @@
-"""Databases on a server: connections, turns of writers, and the meaning of errors. Tested with PostgreSQL."""
+"""Databases on a server: connections, turns of writers, and the meaning of errors. Tested with
+PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +29,34 @@ from dynabro_cli.errors import (
 
 T = TypeVar("T")
 
-logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what it logs on lost connections is raised, too
+# what it logs on lost connections is raised, too
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 PAUSE_SECONDS = 0.5
 """Pause between two attempts to reach a server."""
 TURN = 0x44594E42
 """Number of the lock that writers take in turns: ``DYNB``."""
 AGAIN = "what was stored before is intact; repeat the command when the server is there"
-NO_CONNECTION = ("connection failed", "connection is bad", "could not connect", "connection timeout expired")
+NO_CONNECTION = (
+    "connection failed",
+    "connection is bad",
+    "could not connect",
+    "connection timeout expired",
+)
 """Messages of drivers that have opened no connection."""
-FOR_NOW = ("starting up", "shutting down", "too many clients", "connection slots", "too many connections")
+FOR_NOW = (
+    "starting up",
+    "shutting down",
+    "too many clients",
+    "connection slots",
+    "too many connections",
+)
 """Messages of a server that temporarily accepts no connection."""
 
 
 def server_writer(database: str, name: str, patience: Callable[[], float]) -> Engine:
-    """Return an engine that writes; connections are tested before use, because servers and networks close idle ones.
+    """Return an engine that writes; connections are tested before use, because servers and networks
+    close idle ones.
 
     Args:
         database: An SQLAlchemy URL.
@@ -59,23 +74,33 @@ def server_writer(database: str, name: str, patience: Callable[[], float]) -> En
 
 def server_reader(database: str, name: str) -> Engine:
     """Return an engine that reads; arguments and errors as in ``server_writer``."""
-    engine = _engine(database, name, execution_options={"postgresql_readonly": True}, poolclass=NullPool)
+    engine = _engine(
+        database, name, execution_options={"postgresql_readonly": True}, poolclass=NullPool
+    )
     event.listen(engine, "handle_error", _stop_statement)
     return engine
 
 
 def _drop_lost(context: ExceptionContext) -> None:
-    """Drop the connection if the driver itself, and not the server, reports that it does not work any more.
+    """Drop the connection if the driver itself, and not the server, reports that it does not work
+    any more.
 
-    A connection that is cut while psycopg sends rows in a pipeline stays open and busy, so SQLAlchemy takes it for intact.
+    A connection that is cut while psycopg sends rows in a pipeline stays open and busy, so
+    SQLAlchemy takes it for intact.
     """
     error = context.sqlalchemy_exception
-    if context.connection is not None and isinstance(error, OperationalError) and getattr(error.orig, "sqlstate", None) is None:
+    if (
+        context.connection is not None
+        and isinstance(error, OperationalError)
+        and getattr(error.orig, "sqlstate", None) is None
+    ):
         context.is_disconnect = True
 
 
 def _stop_statement(context: ExceptionContext) -> None:
-    """Let the server stop the statement, and drop the connection, if a signal interrupts the wait for a statement."""
+    """Let the server stop the statement, and drop the connection, if a signal interrupts the wait
+    for a statement.
+    """
     if context.connection is None or isinstance(context.sqlalchemy_exception, DBAPIError):
         return
     raw: Any = context.connection.connection.dbapi_connection
@@ -97,21 +122,25 @@ def _engine(database: str, name: str, **options: Any) -> Engine:
 
 
 def _take_turns(connection: Connection, patience: float) -> None:
-    """Wait until no other writer of the database is in a transaction, so that what this transaction reads stays true.
+    """Wait until no other writer of the database is in a transaction, so that what this transaction
+    reads stays true.
 
-    SQLite does this by itself. A writer that stops in the middle of its turn, or whose machine is lost, loses its turn.
+    SQLite does this by itself. A writer that stops in the middle of its turn, or whose machine is
+    lost, loses its turn.
     """
     limits = {"lock_timeout": patience, "idle_in_transaction_session_timeout": patience / 2}
     for setting, seconds in limits.items():
-        connection.exec_driver_sql(f"SET LOCAL {setting} = {max(1, round(1000 * seconds))}")  # 0 would mean no limit
+        # 0 would mean no limit
+        connection.exec_driver_sql(f"SET LOCAL {setting} = {max(1, round(1000 * seconds))}")
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({TURN})")
 
 
 def through_outages(name: str, patience: float, act: Callable[[], T]) -> T:
-    """Return the result of ``act``; if the server closes the connection, repeat it for ``patience`` seconds.
+    """Return the result of ``act``; if the server closes the connection, repeat it for ``patience``
+    seconds.
 
-    A connection that is lost during a commit does not say whether the commit took place. So ``act`` must give the same result
-    if it is repeated after its own commit.
+    A connection that is lost during a commit does not say whether the commit took place. So ``act``
+    must give the same result if it is repeated after its own commit.
 
     Args:
         name: The database as it may be printed.
@@ -145,13 +174,17 @@ def _tell(line: str) -> None:
     warnings.warn(line, OutageWarning, stacklevel=4)
 
 
-def server_error(error: DBAPIError, database: str, *, opening: bool, patience: float) -> DynabroError | None:
-    """Return the error of this package for a driver's error, by its SQLSTATE code; None for an unknown code.
+def server_error(
+    error: DBAPIError, database: str, *, opening: bool, patience: float
+) -> DynabroError | None:
+    """Return the error of this package for a driver's error, by its SQLSTATE code; None for an
+    unknown code.
 
     Args:
         error: An error of the driver.
         database: The database as it may be printed.
-        opening: True on first contact: an unreachable database is then reported as a wrong name, not as an outage.
+        opening: True on first contact: an unreachable database is then reported as a wrong name,
+            not as an outage.
         patience: Seconds spent waiting for other writers.
     """
     code = getattr(error.orig, "sqlstate", None) or ""
@@ -159,17 +192,22 @@ def server_error(error: DBAPIError, database: str, *, opening: bool, patience: f
     if any(words in reason for words in NO_CONNECTION):
         if opening and not any(words in reason for words in FOR_NOW):
             return NotFoundError(
-                f"{database} cannot be reached: {reason}; start the server, create the database, or correct --db"
+                f"{database} cannot be reached: {reason}; start the server, create the "
+                "database, or correct --db"
             )
         return DisconnectedError(f"{database} cannot be reached for now: {reason}; {AGAIN}")
     if code == "53100":
         return StorageError(f"{database}: {reason}; make room; what was stored before is intact")
-    if error.connection_invalidated or code.startswith(("40", "53", "57")):  # deadlocks, a busy server, interventions
+    # deadlocks, a busy server, interventions
+    if error.connection_invalidated or code.startswith(("40", "53", "57")):
         return DisconnectedError(f"{database}: {reason}; {AGAIN}")
     if code == "55P03":
         return BusyError(
-            f"{database} was locked by another program for {patience:g} s; end that program, then repeat the command"
+            f"{database} was locked by another program for {patience:g} s; end that program, "
+            "then repeat the command"
         )
     if code == "42501":
-        return CannotWriteError(f"{database}: {reason}. Try: ask its owner for rights, or another --db")
+        return CannotWriteError(
+            f"{database}: {reason}. Try: ask its owner for rights, or another --db"
+        )
     return None

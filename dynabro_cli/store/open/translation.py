@@ -12,13 +12,22 @@ from pathlib import Path
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError
 
-from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, SpecError, StorageError
+from dynabro_cli.errors import (
+    BusyError,
+    CannotWriteError,
+    DatabaseError,
+    DynabroError,
+    SpecError,
+    StorageError,
+)
 from dynabro_cli.machine.settings import seconds_setting
 from dynabro_cli.store.open.servers import server_error
 
 
 def busy_seconds() -> float:
-    """Return the seconds to wait for another program's lock on the database: ``DYNABRO_BUSY_SECONDS``."""
+    """Return the seconds to wait for another program's lock on the database:
+    ``DYNABRO_BUSY_SECONDS``.
+    """
     return seconds_setting("DYNABRO_BUSY_SECONDS")
 
 
@@ -26,18 +35,30 @@ def shown(database: str | URL) -> str:
     """Return ``database`` in a printable form: without a password; for a file, the path alone."""
     if isinstance(database, str) and "://" not in database:
         return database
-    if isinstance(database, str) and (rest := database.partition("://")[2].partition("?")[0]).count("@") > 1:
-        return f"{database.partition('://')[0]}://***@{rest.rpartition('@')[2]}"  # which @ ends the password is not known
+    if (
+        isinstance(database, str)
+        and (rest := database.partition("://")[2].partition("?")[0]).count("@") > 1
+    ):
+        # which @ ends the password is not known
+        return f"{database.partition('://')[0]}://***@{rest.rpartition('@')[2]}"
     url = make_url(database)
     if url.get_backend_name() == "sqlite":
         return url.database or ""
-    passwords = [name for name in url.query if "password" in name]  # libpq accepts a password there, too
+    # libpq accepts a password there, too
+    passwords = [name for name in url.query if "password" in name]
     return url.difference_update_query(passwords).render_as_string(hide_password=True)
 
 
 def not_writable(path: Path) -> str:
-    """Return ``; FILE belongs to USER ...`` if this user cannot write a file of an SQLite database or its folder."""
-    files = (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"), path.parent)
+    """Return ``; FILE belongs to USER ...`` if this user cannot write a file of an SQLite database
+    or its folder.
+    """
+    files = (
+        path,
+        path.with_name(f"{path.name}-wal"),
+        path.with_name(f"{path.name}-shm"),
+        path.parent,
+    )
     closed = [file for file in files if file.exists() and not os.access(file, os.W_OK)]
     if not closed:
         return ""
@@ -45,7 +66,9 @@ def not_writable(path: Path) -> str:
         user = closed[0].owner()
     except KeyError:
         user = f"user {closed[0].stat().st_uid}"
-    return f"; {closed[0]} belongs to {user}, who can type: chmod a+w {shlex.join(map(str, closed))}"
+    return (
+        f"; {closed[0]} belongs to {user}, who can type: chmod a+w {shlex.join(map(str, closed))}"
+    )
 
 
 @contextlib.contextmanager
@@ -54,7 +77,8 @@ def translated_errors(database: str | URL, *, opening: bool = False) -> Iterator
 
     Args:
         database: The database as the user named it.
-        opening: True on first contact: an unreachable database is then reported as a wrong name, not as an outage.
+        opening: True on first contact: an unreachable database is then reported as a wrong name,
+            not as an outage.
     """
     try:
         yield
@@ -63,14 +87,22 @@ def translated_errors(database: str | URL, *, opening: bool = False) -> Iterator
     except DynabroError:  # some of them are ValueErrors
         raise
     except UnicodeEncodeError as error:
-        raise SpecError(f"{error.object!r} is not UTF-8, and a database stores nothing else. Try: another name") from error
+        raise SpecError(
+            f"{error.object!r} is not UTF-8, and a database stores nothing else. Try: another name"
+        ) from error
     except ValueError as error:  # a text that is not a time, in a column of times
         name = shown(database)
-        raise DatabaseError(f"{name}: a value cannot be read ({error}). Try: dynabro db check --db {name}") from error
+        raise DatabaseError(
+            f"{name}: a value cannot be read ({error}). Try: dynabro db check --db {name}"
+        ) from error
 
 
-def translate(error: DBAPIError | sqlite3.Error, database: str, *, opening: bool = False) -> DynabroError:
-    """Return the error of this package for an error of a driver; ``opening`` as in ``translated_errors``."""
+def translate(
+    error: DBAPIError | sqlite3.Error, database: str, *, opening: bool = False
+) -> DynabroError:
+    """Return the error of this package for an error of a driver; ``opening`` as in
+    ``translated_errors``.
+    """
     if isinstance(error, DBAPIError):
         known = server_error(error, database, opening=opening, patience=busy_seconds())
         if known is not None:
@@ -79,10 +111,13 @@ def translate(error: DBAPIError | sqlite3.Error, database: str, *, opening: bool
     if "disk is full" in reason or "disk I/O" in reason:
         return StorageError(f"{database}: {reason}; make room; what was stored before is intact")
     if "image is malformed" in reason or "not a database" in reason:
-        return DatabaseError(f"{database} is damaged ({reason}). Try: restore a backup, or another --db")
+        return DatabaseError(
+            f"{database} is damaged ({reason}). Try: restore a backup, or another --db"
+        )
     if "locked" in reason or "busy" in reason:
         return BusyError(
-            f"{database} was locked by another program for {busy_seconds():g} s; end that program, then repeat the command"
+            f"{database} was locked by another program for {busy_seconds():g} s; end that "
+            "program, then repeat the command"
         )
     if "unable to open" in reason or "readonly" in reason:
         return CannotWriteError(

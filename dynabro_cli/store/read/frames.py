@@ -17,9 +17,10 @@ class Frames(NamedTuple):
     """Stored results.
 
     Attributes:
-        runs: A row for each run: the columns of the table ``runs`` with times as dates in UTC, ``rule`` (the aggregator
-            with its chain, such as ``nnm+cwtm``), and a column for each parameter of a component, such as ``method.beta``.
-            Parameters at their default are included.
+        runs: A row for each run: the columns of the table ``runs`` with times as dates in UTC,
+            ``rule`` (the aggregator with its chain, such as ``nnm+cwtm``), and a column for each
+            parameter of a component, such as ``method.beta``. Parameters at their default are
+            included.
         evaluations: A row for each evaluation; ``run_id`` is the run's id.
     """
 
@@ -27,7 +28,12 @@ class Frames(NamedTuple):
     evaluations: pd.DataFrame
 
 
-def load(db: str | Path = "results.db", where: str | None = None, *, sweep: str | Sequence[str] | None = None) -> Frames:
+def load(
+    db: str | Path = "results.db",
+    where: str | None = None,
+    *,
+    sweep: str | Sequence[str] | None = None,
+) -> Frames:
     """Read stored runs and their evaluations; no torch and no component is needed.
 
     Args:
@@ -59,7 +65,9 @@ def load(db: str | Path = "results.db", where: str | None = None, *, sweep: str 
 
 
 def _parameters(spec: str) -> dict[str, Any]:
-    """Return the parameters of a run's components, as ``field.parameter``; empty for a spec that cannot be read."""
+    """Return the parameters of a run's components, as ``field.parameter``; empty for a spec that
+    cannot be read.
+    """
     try:
         fields = json.loads(spec)
     except (ValueError, RecursionError):
@@ -72,5 +80,7 @@ def _parameters(spec: str) -> dict[str, Any]:
         for place, stage in enumerate(stages):
             if isinstance(stage, dict):
                 prefix = field if len(stages) == 1 else f"{field}.{place + 1}"
-                found |= {f"{prefix}.{name}": given for name, given in stage.items() if name != "name"}
+                found |= {
+                    f"{prefix}.{name}": given for name, given in stage.items() if name != "name"
+                }
     return found

@@ -1,4 +1,6 @@
-"""Pairs of stored runs that differ in the compared fields only: the same seed, data and Byzantine workers."""
+"""Pairs of stored runs that differ in the compared fields only: the same seed, data and Byzantine
+workers.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from dynabro_cli.store.read.queries import query
 METRICS = {"accuracy": "final_accuracy", "loss": "final_loss", "gap": "final_gap"}
 """Compared columns of ``runs``, by the name of the metric."""
 IDENTITIES = ("switching", "clock", "workers", "byzantine", "participation")
-"""Fields that determine, with the seed, which workers are Byzantine when (except ``switching=adaptive``)."""
+"""Fields that determine, with the seed, which workers are Byzantine when (except
+``switching=adaptive``).
+"""
 LEVEL = 0.05
 """A difference counts if Holm's adjusted p of the t-test is at most this."""
 FEW = 6
@@ -48,7 +52,8 @@ class Cell(NamedTuple):
         test: The differences A - B.
         holm_t: Holm's adjusted p of the t-test over all cells.
         holm_wilcoxon: Holm's adjusted p of Wilcoxon's test over all cells.
-        better: ``A`` or ``B`` if the adjusted p of the t-test is at most ``LEVEL``; empty otherwise.
+        better: ``A`` or ``B`` if the adjusted p of the t-test is at most ``LEVEL``; empty
+            otherwise.
     """
 
     labels: Fields
@@ -62,7 +67,8 @@ class Cell(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """All cells of a comparison, the number of runs without a partner, and if both sides have the same Byzantine workers.
+    """All cells of a comparison, the number of runs without a partner, and if both sides have the
+    same Byzantine workers.
 
     ``rates`` are the learning rates of A and of B. ``mixture`` says if the runs'
     data differ.
@@ -84,7 +90,9 @@ class Comparison(NamedTuple):
             a, b = (" or ".join(f"{rate:g}" for rate in own) for own in self.rates)
             found.append(f"learning rates differ: A {a}, B {b}")
         if not self.same_identities:
-            found.append("A and B do not have the same Byzantine workers: pairs share the seed only")
+            found.append(
+                "A and B do not have the same Byzantine workers: pairs share the seed only"
+            )
         few = min(cell.test.n for cell in self.cells)
         if few < FEW:
             least = min(1.0, 2 / 2**few)
@@ -93,7 +101,8 @@ class Comparison(NamedTuple):
 
 
 def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:
-    """Read one side of a comparison: a method, or ``FIELD=VALUE`` separated by spaces; values as they are stored.
+    """Read one side of a comparison: a method, or ``FIELD=VALUE`` separated by spaces; values as
+    they are stored.
 
     Args:
         text: The side as typed.
@@ -105,10 +114,15 @@ def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:
     values: Fields = {}
     for part in filter(None, split_text(text, r"\s+")):
         match = re.fullmatch(r"(\w+)=(.+)", part)
-        name, value = (full_name(match[1]), match[2]) if match else (_field_of(part, registries), part)
+        name, value = (
+            (full_name(match[1]), match[2]) if match else (_field_of(part, registries), part)
+        )
         if (name not in fields() or name == "seed") and name != SWEEP:
             legal = [*(field for field in fields() if field != "seed"), SWEEP]
-            raise SpecError(f"{name}={value}: not a field to compare by{did_you_mean(name, legal)}. Try: {', '.join(legal)}")
+            raise SpecError(
+                f"{name}={value}: not a field to compare by{did_you_mean(name, legal)}. Try: "
+                f"{', '.join(legal)}"
+            )
         if name in values:
             raise SpecError(f"{text!r}: {name} is given twice. Try: one value")
         for own, one in canonical({name: value}).items():
@@ -119,83 +133,134 @@ def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:
 
 
 def _field_of(text: str, registries: Mapping[str, Registry[Any]]) -> str:
-    """Return the field of a component's text: its method, or the only field whose components have its name."""
+    """Return the field of a component's text: its method, or the only field whose components have
+    its name.
+    """
     name = split_text(text, PLUS)[-1].partition(":")[0]
     found = [field for field, kind in COMPONENTS.items() if name in registries[kind].entries()]
     found = found or [field for field, kind in COMPONENTS.items() if registries[kind].knows(name)]
     return found[0] if len(found) == 1 else "method"
 
 
-def compare(engine: Engine, a: Fields, b: Fields, where: str | None = None, metric: str = "accuracy") -> Comparison:
-    """Compare the runs with the values ``a`` with the runs with the values ``b``, paired by seed and all other fields.
+def compare(
+    engine: Engine, a: Fields, b: Fields, where: str | None = None, metric: str = "accuracy"
+) -> Comparison:
+    """Compare the runs with the values ``a`` with the runs with the values ``b``, paired by seed
+    and all other fields.
 
     Args:
         engine: The database, open for reading.
         a: Values of fields, as of ``side``.
-        b: The same; a field that only one side names may differ from pair to pair, and is not compared.
+        b: The same; a field that only one side names may differ from pair to pair, and is not
+            compared.
         where: An SQL condition on ``runs``.
         metric: A key of ``METRICS``.
 
     Raises:
-        SpecError: The condition or metric is not valid, the sides are equal, a run has several partners, the runs met an attack
-            in several readings, or a mean would be over runs that differ in more than their seed.
+        SpecError: The condition or metric is not valid, the sides are equal, a run has several
+            partners, the runs met an attack in several readings, or a mean would be over runs that
+            differ in more than their seed.
         NotFoundError: No pair has a number for the metric.
     """
     if metric not in METRICS:
-        raise SpecError(f"metric={metric}: not legal{did_you_mean(metric, METRICS)}. Try: {', '.join(METRICS)}")
+        raise SpecError(
+            f"metric={metric}: not legal{did_you_mean(metric, METRICS)}. Try: {', '.join(METRICS)}"
+        )
     a, b = _with_chain(a, b), _with_chain(b, a)
     if a == b:
-        raise SpecError("A and B are the same. Try: two different methods, or FIELD=VALUE with two values")
+        raise SpecError(
+            "A and B are the same. Try: two different methods, or FIELD=VALUE with two values"
+        )
     stored = _runs(engine, where, METRICS[metric])
-    runs = [{**stored[place], **values, "stored": stored[place]} for place, values in aligned(stored)]
+    runs = [
+        {**stored[place], **values, "stored": stored[place]} for place, values in aligned(stored)
+    ]
     sides = [_having(runs, given) for given in (a, b)]
     varied = {name for name in (*a, *b) if a.get(name) != b.get(name)}
     kept = [name for name, field in fields().items() if name not in {*a, *b} and field.result]
-    first, second = (_by(own, kept, word, {*a, *b}) for own, word in zip(sides, ("A", "B"), strict=True))
+    first, second = (
+        _by(own, kept, word, {*a, *b}) for own, word in zip(sides, ("A", "B"), strict=True)
+    )
     pairs = [(first[key], second[key]) for key in first if key in second]
-    if not pairs and RATE in kept:  # methods at rates of their own: a fair comparison, if nothing else differs
+    # methods at rates of their own: a fair comparison, if nothing else differs
+    if not pairs and RATE in kept:
         kept.remove(RATE)
-        first, second = (_by(own, kept, word, {*a, *b, RATE}) for own, word in zip(sides, ("A", "B"), strict=True))
+        first, second = (
+            _by(own, kept, word, {*a, *b, RATE})
+            for own, word in zip(sides, ("A", "B"), strict=True)
+        )
         pairs = [(first[key], second[key]) for key in first if key in second]
     if not pairs:
         raise NotFoundError(_why(sides, [name for name in kept if name != "seed"], where))
     _check_reading(pairs, kept, a, b)
     cells = _cells(pairs, [name for name in kept if name != "seed"], higher=metric == "accuracy")
-    alone = len({run["id"] for run in (*first.values(), *second.values())} - {run["id"] for pair in pairs for run in pair})
+    alone = len(
+        {run["id"] for run in (*first.values(), *second.values())}
+        - {run["id"] for pair in pairs for run in pair}
+    )
     adaptive = any(str(run["switching"]).startswith("adaptive") for run, _ in pairs)
     rates = tuple(tuple(sorted({pair[which][RATE] for pair in pairs})) for which in (0, 1))
     data = versions(run["code_digests"] for pair in pairs for run in pair)
-    return Comparison(cells, alone, not varied & set(IDENTITIES) and not adaptive, rates, mixture(data))
+    return Comparison(
+        cells, alone, not varied & set(IDENTITIES) and not adaptive, rates, mixture(data)
+    )
 
 
 def _having(runs: Sequence[Fields], given: Fields) -> list[Fields]:
     """Return the runs with some values; the values may also be those that are stored with a run."""
     found = [run for run in runs if all(run[name] == value for name, value in given.items())]
-    return found or [run for run in runs if all(value in (run[name], run["stored"].get(name)) for name, value in given.items())]
+    return found or [
+        run
+        for run in runs
+        if all(value in (run[name], run["stored"].get(name)) for name, value in given.items())
+    ]
 
 
-def _check_reading(pairs: Sequence[tuple[Fields, Fields]], kept: Sequence[str], *sides: Fields) -> None:
-    """Raise SpecError if pairs on the same problem met an attack in several readings: they have no common answer."""
+def _check_reading(
+    pairs: Sequence[tuple[Fields, Fields]], kept: Sequence[str], *sides: Fields
+) -> None:
+    """Raise SpecError if pairs on the same problem met an attack in several readings: they have no
+    common answer.
+    """
     rest = [name for name in kept if name not in ("seed", "switching", "clock", "attack", ENTRY)]
     readings: dict[tuple[Any, ...], dict[tuple[Any, Any], None]] = {}
     for run, _ in pairs:
         if run[READING] and {"attack", ENTRY} <= set(kept):
-            readings.setdefault((run[BASE], *(run[name] for name in rest)), {})[run["attack"], run[ENTRY]] = None
+            readings.setdefault((run[BASE], *(run[name] for name in rest)), {})[
+                run["attack"], run[ENTRY]
+            ] = None
     for (base, *_), found in readings.items():
         if len(found) > 1:
             once = len({entry for _, entry in found}) == len(found)
-            texts = [f"{ENTRY}={entry}" if once else f"attack={attack} {ENTRY}={entry}" for attack, entry in found]
-            words = [" ".join(f"{name}={format_value(value)}" for name, value in side.items()) for side in sides]
+            texts = [
+                f"{ENTRY}={entry}" if once else f"attack={attack} {ENTRY}={entry}"
+                for attack, entry in found
+            ]
+            words = [
+                " ".join(f"{name}={format_value(value)}" for name, value in side.items())
+                for side in sides
+            ]
             typed = " ".join(f"'{side} {texts[-1]}'" for side in words)
-            raise SpecError(f"attack={base}: the runs met it in {len(found)} readings, {' or '.join(texts)}. Try: {typed}")
+            raise SpecError(
+                f"attack={base}: the runs met it in {len(found)} readings, "
+                f"{' or '.join(texts)}. Try: {typed}"
+            )
 
 
 def _with_chain(own: Fields, other: Fields) -> Fields:
-    """Return a side whose rule has no chain before it, if the other side has one, as ``cwtm`` against ``nnm+cwtm``."""
-    return {**own, CHAIN: "none"} if "aggregator" in own and CHAIN in other and CHAIN not in own else own
+    """Return a side whose rule has no chain before it, if the other side has one, as ``cwtm``
+    against ``nnm+cwtm``.
+    """
+    return (
+        {**own, CHAIN: "none"}
+        if "aggregator" in own and CHAIN in other and CHAIN not in own
+        else own
+    )
 
 
-def _cells(pairs: Sequence[tuple[Fields, Fields]], kept: Sequence[str], *, higher: bool) -> list[Cell]:
+def _cells(
+    pairs: Sequence[tuple[Fields, Fields]], kept: Sequence[str], *, higher: bool
+) -> list[Cell]:
     groups: dict[tuple[Any, ...], list[tuple[Fields, Fields]]] = {}
     for pair in sorted(pairs, key=lambda pair: int(pair[0]["seed"])):
         groups.setdefault(tuple(pair[0][name] for name in kept), []).append(pair)
@@ -209,10 +274,14 @@ def _cells(pairs: Sequence[tuple[Fields, Fields]], kept: Sequence[str], *, highe
             _check_mean([pair[which] for pair in group], word)
     for group, test, one, other in zip(groups.values(), tests, by_t, by_ranks, strict=True):
         ahead = "A" if (test.mean > 0) == higher else "B"
-        mean_a, mean_b = (sum(pair[which]["value"] for pair in group) / len(group) for which in (0, 1))
+        mean_a, mean_b = (
+            sum(pair[which]["value"] for pair in group) / len(group) for which in (0, 1)
+        )
         seeds = tuple(int(pair[0]["seed"]) for pair in group)
         labels = {name: group[0][0][name] for name in apart}
-        cells.append(Cell(labels, seeds, mean_a, mean_b, test, one, other, ahead if one <= LEVEL else ""))
+        cells.append(
+            Cell(labels, seeds, mean_a, mean_b, test, one, other, ahead if one <= LEVEL else "")
+        )
     return sorted(cells, key=lambda cell: [_natural(value) for value in cell.labels.values()])
 
 
@@ -223,7 +292,8 @@ def _check_mean(runs: Sequence[Fields], word: str) -> None:
         if other is not None:
             value, different = format_value(runs[0][name]), format_value(other[name])
             raise SpecError(
-                f"{name}={value}: a mean over runs {runs[0]['id']} and {other['id']} would mix it with {name}={different}. "
+                f"{name}={value}: a mean over runs {runs[0]['id']} and {other['id']} would mix "
+                f"it with {name}={different}. "
                 f"Try: {name}={value} in {word}"
             )
 
@@ -231,11 +301,16 @@ def _check_mean(runs: Sequence[Fields], word: str) -> None:
 def _natural(value: Any) -> list[tuple[int, float, str]]:
     """Return a key that orders texts with numbers in them by the numbers."""
     parts = re.split(r"(\d+(?:\.\d+)?)", str(value))
-    return [(1, 0.0, part) if place % 2 == 0 else (0, float(part), "") for place, part in enumerate(parts)]
+    return [
+        (1, 0.0, part) if place % 2 == 0 else (0, float(part), "")
+        for place, part in enumerate(parts)
+    ]
 
 
 def _runs(engine: Engine, where: str | None, column: str) -> list[Fields]:
-    """Return the runs with a result and a number in ``column``, as fields by name, with ``value`` and ``id``."""
+    """Return the runs with a result and a number in ``column``, as fields by name, with ``value``
+    and ``id``.
+    """
     condition = f"AND ({where})" if where else ""
     names = ", ".join((*fields(), SWEEP, "code_digests"))
     found = query(
@@ -246,7 +321,9 @@ def _runs(engine: Engine, where: str | None, column: str) -> list[Fields]:
     return [row for row in rows if row["value"] is not None]
 
 
-def _by(runs: Iterable[Fields], kept: Sequence[str], word: str, free: Iterable[str]) -> dict[tuple[Any, ...], Fields]:
+def _by(
+    runs: Iterable[Fields], kept: Sequence[str], word: str, free: Iterable[str]
+) -> dict[tuple[Any, ...], Fields]:
     """Return the runs by the values that a partner must share."""
     found: dict[tuple[Any, ...], Fields] = {}
     for run in runs:
@@ -254,8 +331,14 @@ def _by(runs: Iterable[Fields], kept: Sequence[str], word: str, free: Iterable[s
         if key in found:
             other = found[key]
             names = [name for name in free if run[name] != other[name]]
-            values = "; ".join(f"{name}={format_value(other[name])} and {name}={format_value(run[name])}" for name in names)
-            raise SpecError(f"{word}: runs {other['id']} and {run['id']} would have one partner ({values}). Try: one of them")
+            values = "; ".join(
+                f"{name}={format_value(other[name])} and {name}={format_value(run[name])}"
+                for name in names
+            )
+            raise SpecError(
+                f"{word}: runs {other['id']} and {run['id']} would have one partner "
+                f"({values}). Try: one of them"
+            )
         found[key] = run
     return found
 
@@ -265,10 +348,15 @@ def _why(sides: Sequence[Sequence[Fields]], kept: Sequence[str], where: str | No
     within = " among the runs of --where" if where else ""
     for own, word in zip(sides, ("A", "B"), strict=True):
         if not own:
-            return f"{word}: no run{within} with a result has these values. Try: dynabro runs, which lists the values"
+            return (
+                f"{word}: no run{within} with a result has these values. Try: dynabro runs, "
+                "which lists the values"
+            )
     apart = []
     for name in kept:
-        values: list[Mapping[Any, None]] = [dict.fromkeys(run[name] for run in own) for own in sides]
+        values: list[Mapping[Any, None]] = [
+            dict.fromkeys(run[name] for run in own) for own in sides
+        ]
         if not set(values[0]) & set(values[1]):
             told = (" or ".join(format_value(value) for value in list(own)[:3]) for own in values)
             apart.append((name, *told))
@@ -279,7 +367,10 @@ def _why(sides: Sequence[Sequence[Fields]], kept: Sequence[str], where: str | No
         return f"no pair: A and B differ in what is not compared ({listed}). Try: {typed}"
     if not {run["seed"] for run in sides[0]} & {run["seed"] for run in sides[1]}:
         return "no pair: A and B have no seed in common. Try: the same seeds for both"
-    return "no pair: no run of A has a run of B that is equal in all other fields. Try: a narrower --where, and dynabro runs"
+    return (
+        "no pair: no run of A has a run of B that is equal in all other fields. Try: a "
+        "narrower --where, and dynabro runs"
+    )
 
 
 def _stored(name: str, text: str, registries: Mapping[str, Registry[Any]]) -> Any:
@@ -299,7 +390,9 @@ def _stored(name: str, text: str, registries: Mapping[str, Registry[Any]]) -> An
 
 CONFIDENCE = 0.95
 BOOTSTRAP_SEED, BOOTSTRAP_RESAMPLES = 0, 10_000
-"""Seed and number of the resamples of every bootstrap interval, so that the same values have the same interval."""
+"""Seed and number of the resamples of every bootstrap interval, so that the same values have the
+same interval.
+"""
 
 ROUNDING = 1e-10
 """Differences whose range is at most this share of the largest one are equal."""
@@ -313,7 +406,8 @@ class Interval(NamedTuple):
 
 
 class Paired(NamedTuple):
-    """The differences of pairs: their number, mean, intervals of the mean, and p-values of a mean or median of 0.
+    """The differences of pairs: their number, mean, intervals of the mean, and p-values of a mean
+    or median of 0.
 
     Attributes:
         n: Number of pairs.
@@ -345,7 +439,9 @@ def student(values: Sequence[float]) -> Interval:
 
 
 def bootstrap(values: Sequence[float]) -> Interval:
-    """Return the percentile bootstrap interval of the mean; it is too narrow for fewer than ten values or so."""
+    """Return the percentile bootstrap interval of the mean; it is too narrow for fewer than ten
+    values or so.
+    """
     count = len(values)
     if count < 2:
         return Interval(math.nan, math.nan)
@@ -357,7 +453,9 @@ def bootstrap(values: Sequence[float]) -> Interval:
 
 
 def paired_t(differences: Sequence[float]) -> float:
-    """Return the two-sided p of the paired t-test: 1 if all differences are 0, NaN if they have no spread to judge by."""
+    """Return the two-sided p of the paired t-test: 1 if all differences are 0, NaN if they have no
+    spread to judge by.
+    """
     from scipy.special import stdtr  # ttest_1samp takes a hundred times as long
 
     count = len(differences)
@@ -372,8 +470,9 @@ def paired_t(differences: Sequence[float]) -> float:
 def paired(differences: Sequence[float]) -> Paired:
     """Test if the differences of pairs are 0 on average.
 
-    Differences that are all 0 have p = 1. If they are equal up to rounding, and not 0, they have no spread to judge by, and
-    p_t is NaN. Wilcoxon's test ignores pairs without a difference; its smallest p for n pairs is 2/2^n.
+    Differences that are all 0 have p = 1. If they are equal up to rounding, and not 0, they have no
+    spread to judge by, and p_t is NaN. Wilcoxon's test ignores pairs without a difference; its
+    smallest p for n pairs is 2/2^n.
     """
     from scipy.stats import wilcoxon
 
@@ -386,7 +485,8 @@ def paired(differences: Sequence[float]) -> Paired:
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p-values, which bound the chance of any false finding. NaNs are kept but not counted.
+    """Return Holm's adjusted p-values, which bound the chance of any false finding. NaNs are kept
+    but not counted.
 
     With p_(1) <= ... <= p_(k): max over j <= i of min(1, (k - j + 1) p_(j)).
 
@@ -394,7 +494,10 @@ def holm(values: Sequence[float]) -> list[float]:
         >>> holm([0.01, 0.04, 0.03])
         [0.03, 0.06, 0.06]
     """
-    places = sorted((place for place, value in enumerate(values) if not math.isnan(value)), key=lambda place: values[place])
+    places = sorted(
+        (place for place, value in enumerate(values) if not math.isnan(value)),
+        key=lambda place: values[place],
+    )
     adjusted, largest = [math.nan] * len(values), 0.0
     for rank, place in enumerate(places):
         largest = max(largest, min(1.0, (len(places) - rank) * values[place]))
@@ -406,9 +509,10 @@ class Groups(NamedTuple):
     """Rows that paired tests separate.
 
     Attributes:
-        letters: The letters of each row (a compact letter display); rows with a common letter are not separated. Empty without
-            a value.
-        tied: True for each row that is not separated from the row with the highest mean, and for that row.
+        letters: The letters of each row (a compact letter display); rows with a common letter are
+            not separated. Empty without a value.
+        tied: True for each row that is not separated from the row with the highest mean, and for
+            that row.
     """
 
     letters: list[str]
@@ -416,17 +520,23 @@ class Groups(NamedTuple):
 
 
 def groups(rows: Sequence[Mapping[Any, float]]) -> Groups:
-    """Compare all pairs of rows of values by seed, with paired t-tests over common seeds and Holm's correction.
+    """Compare all pairs of rows of values by seed, with paired t-tests over common seeds and Holm's
+    correction.
 
-    Two rows are separated if the adjusted p is at most ``LEVEL``, or if all differences are equal and not 0. A letter is a
-    largest set of rows of which no two are separated; ``a`` has the row with the highest mean. Letters come from the
-    insert-and-absorb algorithm.
+    Two rows are separated if the adjusted p is at most ``LEVEL``, or if all differences are equal
+    and not 0. A letter is a largest set of rows of which no two are separated; ``a`` has the row
+    with the highest mean. Letters come from the insert-and-absorb algorithm.
 
     Reference: Piepho, Journal of Computational and Graphical Statistics 13 (2004).
     """
-    known = sorted((n for n, row in enumerate(rows) if len(row)), key=lambda n: -float(np.mean([*rows[n].values()])))
+    known = sorted(
+        (n for n, row in enumerate(rows) if len(row)),
+        key=lambda n: -float(np.mean([*rows[n].values()])),
+    )
     pairs = list(itertools.combinations(known, 2))
-    differences = [[rows[a][seed] - rows[b][seed] for seed in rows[a] if seed in rows[b]] for a, b in pairs]
+    differences = [
+        [rows[a][seed] - rows[b][seed] for seed in rows[a] if seed in rows[b]] for a, b in pairs
+    ]
     adjusted = holm([paired_t(own) for own in differences])
     apart = {
         pair
@@ -440,5 +550,8 @@ def groups(rows: Sequence[Mapping[Any, float]]) -> Groups:
             found = list(dict.fromkeys([*(own for own in found if not own >= set(pair)), *parts]))
             found = [own for own in found if not any(own < other for other in found)]
     found.sort(key=lambda own: sorted(map(known.index, own)))
-    letters = ["".join(LETTERS[place % len(LETTERS)] for place, own in enumerate(found) if n in own) for n in range(len(rows))]
+    letters = [
+        "".join(LETTERS[place % len(LETTERS)] for place, own in enumerate(found) if n in own)
+        for n in range(len(rows))
+    ]
     return Groups(letters, [n in known and (known[0], n) not in apart for n in range(len(rows))])

@@ -46,25 +46,28 @@ EXPORTS = {
                evaluations.budget, samples, test_accuracy, test_loss, train_loss, gap, precision, participation, data,
                validation_accuracy, validation_loss, {RULE}
         FROM evaluations JOIN runs ON runs.id = run_id {{where}} ORDER BY runs.id, round
-    """,
+    """,  # noqa: E501
     "final": "SELECT * FROM {cells} {where}",
     "rounds": f"""
         SELECT run_id, task, method, aggregator, attack, switching, seed, round, rounds.budget, level, cost, rounds.byzantine,
                switched, dynamic, accepted, rounds.learning_rate, gradient_norm, aggregation_error, precision,
                participation, acceptance, data, {RULE}
         FROM rounds JOIN runs ON runs.id = run_id {{where}} ORDER BY runs.id, round
-    """,
+    """,  # noqa: E501
 }
 
 RUN_COLUMNS = (
-    "id, status, task, model, method, aggregator, attack, switching, seed, budget_spent, rounds, final_accuracy, final_gap, "
+    "id, status, task, model, method, aggregator, attack, switching, seed, budget_spent, "
+    "rounds, final_accuracy, final_gap, "
     f"wall_seconds, substr(run_key, 1, 10) AS run_key, precision, data, {RULE}"
 )
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Result of a query: column names, and rows as they arrive; ``database`` is the name of the database in messages."""
+    """Result of a query: column names, and rows as they arrive; ``database`` is the name of the
+    database in messages.
+    """
 
     columns: list[str]
     rows: Iterator[tuple[Any, ...]]
@@ -82,16 +85,19 @@ class QueryResult:
         for name in NUMBERS.intersection(found.columns):
             if any(isinstance(value, str | bytes) for value in found[name].unique()):
                 wrong = f"{self.database}: {name} has a value that is not a number"
-                raise DatabaseError(f"{wrong}. Try: dynabro db check --db {self.database}") from ValueError(name)
+                raise DatabaseError(
+                    f"{wrong}. Try: dynabro db check --db {self.database}"
+                ) from ValueError(name)
         return found
 
 
 def query(engine: Engine, sql: str, *, timeout: float | None = None) -> QueryResult:
     """Run one SQL statement that reads; a read-only engine refuses any other.
 
-    On PostgreSQL the statement runs as a cursor, that is, one SELECT, VALUES or TABLE, in a read-only transaction that is never
-    committed. Functions of the server have the rights of the user's role. Values have the form of SQLite's: numbers are int or
-    float, truth is 1 or 0, and times are text.
+    On PostgreSQL the statement runs as a cursor, that is, one SELECT, VALUES or TABLE, in a
+    read-only transaction that is never committed. Functions of the server have the rights of the
+    user's role. Values have the form of SQLite's: numbers are int or float, truth is 1 or 0, and
+    times are text.
 
     Args:
         engine: A read-only engine.
@@ -124,14 +130,25 @@ def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[A
         if limit.over:
             raise _too_late(timeout) from error
         reason = first_line(error.orig)
-        no_select = re.match(r'syntax error at or near "(\w+)"', reason)  # a server declares a cursor for the statement
+        # a server declares a cursor for the statement
+        no_select = re.match(r'syntax error at or near "(\w+)"', reason)
         writes = any(
-            word in reason for word in ("authoriz", "readonly", "read-only", "prohibited", "data-modifying", "cannot modify")
+            word in reason
+            for word in (
+                "authoriz",
+                "readonly",
+                "read-only",
+                "prohibited",
+                "data-modifying",
+                "cannot modify",
+            )
         )
         if writes or (no_select and sql.split()[0] == no_select[1]):
             raise SpecError(f"only reading is allowed here ({reason}). Try: a SELECT") from error
         known = translate(error, shown(engine.url))
-        damage = any(word in reason for word in ("image is malformed", "not a database", "locked", "disk"))
+        damage = any(
+            word in reason for word in ("image is malformed", "not a database", "locked", "disk")
+        )
         if isinstance(known, DisconnectedError) or (damage and engine.dialect.name == "sqlite"):
             raise known from error
         raise SpecError(f"SQL: {reason}. Try: {_advice(reason, sql)}") from error
@@ -155,7 +172,8 @@ def _rows(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
 
 def _too_late(timeout: float | None) -> TimeLimitError:
     return TimeLimitError(
-        f"timeout={timeout:g}: the statement was stopped after {timeout:g} s. Try: a longer --timeout, or narrow the statement"
+        f"timeout={timeout:g}: the statement was stopped after {timeout:g} s. Try: a longer "
+        "--timeout, or narrow the statement"
     )
 
 
@@ -165,9 +183,13 @@ def list_runs(engine: Engine, where: str | None = None) -> QueryResult:
 
 
 def newest_runs(engine: Engine, where: str | None, columns: str, limit: int | None) -> QueryResult:
-    """Return columns of the newest runs that satisfy ``where``, newest first; only the rows that are returned are read."""
+    """Return columns of the newest runs that satisfy ``where``, newest first; only the rows that
+    are returned are read.
+    """
     most = "" if limit is None else f" LIMIT {int(limit)}"
-    return query(engine, f"SELECT {columns} FROM runs {_condition(where)} ORDER BY runs.id DESC{most}")
+    return query(
+        engine, f"SELECT {columns} FROM runs {_condition(where)} ORDER BY runs.id DESC{most}"
+    )
 
 
 def count_runs(engine: Engine, where: str | None = None) -> int:
@@ -177,24 +199,38 @@ def count_runs(engine: Engine, where: str | None = None) -> int:
 
 def list_code(engine: Engine, where: str | None = None) -> CodeComparison:
     """Compare the code and data of the runs that ``list_runs`` lists with the current ones."""
-    rows = query(engine, f"SELECT code_digests, COUNT(*) FROM runs {_condition(where)} GROUP BY code_digests").rows
+    rows = query(
+        engine, f"SELECT code_digests, COUNT(*) FROM runs {_condition(where)} GROUP BY code_digests"
+    ).rows
     return compare((row[0], row[1]) for row in rows)
 
 
-def export(engine: Engine, what: str, where: str | None = None, sweeps: Sequence[str] | None = None) -> QueryResult:
-    """Return the rows of ``curves`` (evaluations), ``final`` (cells) or ``rounds``, with their runs' components.
+def export(
+    engine: Engine, what: str, where: str | None = None, sweeps: Sequence[str] | None = None
+) -> QueryResult:
+    """Return the rows of ``curves`` (evaluations), ``final`` (cells) or ``rounds``, with their
+    runs' components.
 
     Raises:
-        DatabaseError: A run has a value of another type than its column's, which a mean in SQL would count as 0.
+        DatabaseError: A run has a value of another type than its column's, which a mean in SQL
+            would count as 0.
     """
     cells, condition = "", of_sweeps(engine, where, sweeps)
-    if what == "final":  # the view's own statement: on the runs of the sweeps, and with the columns that an older view lacks
+    # the view's own statement: on the runs of the sweeps, and with the columns that an older view
+    # lacks
+    if what == "final":
         with translated_errors(engine.url), engine.connect() as connection:
             for key, problem in unsound_rows(connection, metadata.tables["runs"]).items():
-                raise DatabaseError(f"run {key[0]}: {problem}. Try: dynabro db check, which lists all problems")
+                raise DatabaseError(
+                    f"run {key[0]}: {problem}. Try: dynabro db check, which lists all problems"
+                )
         chosen, condition = of_sweeps(engine, None, sweeps) or "TRUE", where
         view = VIEWS["final_accuracy"].partition(" AS\n")[2]
-        cells = "(" + view.replace("FROM runs WHERE", f"FROM runs WHERE ({chosen}) AND") + ") AS final_accuracy"
+        cells = (
+            "("
+            + view.replace("FROM runs WHERE", f"FROM runs WHERE ({chosen}) AND")
+            + ") AS final_accuracy"
+        )
     return query(engine, EXPORTS[what].format(cells=cells, where=_condition(condition)))
 
 
@@ -206,11 +242,15 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
     """
     is_id = name.isascii() and name.isdigit() and len(name) < 19
     by_id, by_key = (
-        text(f"SELECT *, {VERSIONS} FROM runs WHERE {one}") for one in ("id = :id", "substr(run_key, 1, :length) = :name")
+        text(f"SELECT *, {VERSIONS} FROM runs WHERE {one}")
+        for one in ("id = :id", "substr(run_key, 1, :length) = :name")
     )
     with translated_errors(engine.url), engine.connect() as connection:
         found = connection.execute(by_id, {"id": int(name)}).mappings().all() if is_id else []
-        found = found or connection.execute(by_key, {"name": name, "length": len(name)}).mappings().all()
+        found = (
+            found
+            or connection.execute(by_key, {"name": name, "length": len(name)}).mappings().all()
+        )
     if len(found) != 1:
         many = f"{len(found)} runs have a key that begins with" if found else "there is no run"
         raise NotFoundError(f"{many} {name!r}. Try: dynabro runs, which lists ids and keys")
@@ -219,7 +259,9 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
 
 def histogram(engine: Engine, run_id: int) -> list[tuple[int, int]]:
     """Return (Byzantine workers, rounds) of a run."""
-    sql = text("SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = :run ORDER BY byzantine")
+    sql = text(
+        "SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = :run ORDER BY byzantine"
+    )
     with translated_errors(engine.url), engine.connect() as connection:
         return [(row[0], row[1]) for row in connection.execute(sql, {"run": run_id})]
 
@@ -229,12 +271,20 @@ def recovery(engine: Engine, run_id: int) -> dict[str, Any] | None:
     sql = text("SELECT * FROM recovery WHERE run_id = :run")
     with translated_errors(engine.url), engine.connect() as connection:
         row = connection.execute(sql, {"run": run_id}).mappings().first()
-    return None if row is None else {name: _plain(value) for name, value in row.items() if name != "run_id"}
+    return (
+        None
+        if row is None
+        else {name: _plain(value) for name, value in row.items() if name != "run_id"}
+    )
 
 
 def worker_labels(engine: Engine, run_id: int) -> list[tuple[int, int, int]]:
-    """Return (worker, label, count) of a run's training samples; empty if every worker has the whole training set."""
-    sql = text("SELECT worker, label, count FROM worker_labels WHERE run_id = :run ORDER BY worker, label")
+    """Return (worker, label, count) of a run's training samples; empty if every worker has the
+    whole training set.
+    """
+    sql = text(
+        "SELECT worker, label, count FROM worker_labels WHERE run_id = :run ORDER BY worker, label"
+    )
     with translated_errors(engine.url), engine.connect() as connection:
         return [(row[0], row[1], row[2]) for row in connection.execute(sql, {"run": run_id})]
 
@@ -245,19 +295,28 @@ def stored_sweeps(engine: Engine) -> list[str]:
 
 
 def of_sweeps(engine: Engine, where: str | None, sweeps: Sequence[str] | None) -> str | None:
-    """Return an SQL condition: ``where``, and that the run was made or used by one of some sweeps; None for all runs.
+    """Return an SQL condition: ``where``, and that the run was made or used by one of some sweeps;
+    None for all runs.
 
     Raises:
         NotFoundError: No run of a sweep is stored.
     """
     if not sweeps:
         return where
-    listed = f"SELECT run_key FROM sweep_runs JOIN sweeps ON sweeps.id = sweep_id WHERE {among('name', sweeps)}"
-    condition = f"({among('sweep', sweeps)} OR run_key IN ({listed}))" + (f" AND ({where})" if where else "")
+    listed = (
+        "SELECT run_key FROM sweep_runs JOIN sweeps ON sweeps.id = sweep_id WHERE "
+        f"{among('name', sweeps)}"
+    )
+    condition = f"({among('sweep', sweeps)} OR run_key IN ({listed}))" + (
+        f" AND ({where})" if where else ""
+    )
     known = stored_sweeps(engine)
     for name in sweeps:
         if name not in known:
-            raise NotFoundError(f"no run of the sweep {name} is stored{did_you_mean(name, known)}. Try: {listed_sweeps(known)}")
+            raise NotFoundError(
+                f"no run of the sweep {name} is stored{did_you_mean(name, known)}. Try: "
+                f"{listed_sweeps(known)}"
+            )
     return condition
 
 
@@ -278,7 +337,9 @@ def quoted(text: str) -> str:
 
 
 def _advice(reason: str, sql: str) -> str:
-    """Return what to type after an error of SQL: a similar column, quotes around a text, or the columns of the tables."""
+    """Return what to type after an error of SQL: a similar column, quotes around a text, or the
+    columns of the tables.
+    """
     match = re.search(r"no such column: \"?([\w.]+)|column \"?([\w.]+)\"? does not exist", reason)
     if match is None:
         return f"SELECT ... FROM one of {', '.join(metadata.tables)}"
@@ -297,18 +358,22 @@ def _condition(where: str | None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of any database in SQLite's form: decimals are numbers, truth is 1 or 0, times are text."""
+    """Return a value of any database in SQLite's form: decimals are numbers, truth is 1 or 0, times
+    are text.
+    """
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, Decimal):
         return int(value) if value.as_tuple().exponent == 0 and abs(value) < 2**63 else float(value)
-    return value.isoformat(sep=" ", timespec="microseconds") if isinstance(value, datetime) else value
+    return (
+        value.isoformat(sep=" ", timespec="microseconds") if isinstance(value, datetime) else value
+    )
 
 
 EXAMPLES = {
     "The paper's Figure 1: final accuracy by method and switching rate": """
 SELECT method, switching, mean, std, n FROM final_accuracy WHERE attack = 'sf' ORDER BY method, switching
-""",
+""",  # noqa: E501
     "Accuracy curves over the total number of samples": """
 SELECT method, seed, samples, test_accuracy FROM evaluations JOIN runs ON runs.id = run_id
 WHERE test_accuracy IS NOT NULL ORDER BY run_id, samples

@@ -21,8 +21,10 @@ class Goal(NamedTuple):
     Attributes:
         title: Its name in words.
         evaluated: The column of ``evaluations`` with the number during the run.
-        final: The column of ``runs`` with the number at the end; None if only the last evaluation has it.
-        worst: The number of a run that diverged, or whose number is not finite: the worst for who learns.
+        final: The column of ``runs`` with the number at the end; None if only the last evaluation
+            has it.
+        worst: The number of a run that diverged, or whose number is not finite: the worst for who
+            learns.
     """
 
     title: str
@@ -71,14 +73,19 @@ def trials_of(connection: Connection, search: str, since: int = 0) -> list[Trial
 
 
 def _trial(row: RowMapping) -> Trial:
-    texts = {"parameters": json.loads(row["parameters"]), "run_keys": tuple(json.loads(row["run_keys"]))}
+    texts = {
+        "parameters": json.loads(row["parameters"]),
+        "run_keys": tuple(json.loads(row["run_keys"])),
+    }
     return Trial(**{**row, **texts})
 
 
 def ends_of(connection: Connection, keys: Collection[str], goal: str) -> dict[str, RunEnd]:
-    """Return the ends of runs by key, with what a search optimises; runs without a row are left out.
+    """Return the ends of runs by key, with what a search optimises; runs without a row are left
+    out.
 
-    A run that diverged has the worst number; its last model does not count. So has NULL, which stands for NaN or infinity.
+    A run that diverged has the worst number; its last model does not count. So has NULL, which
+    stands for NaN or infinity.
     """
     known = GOALS[goal]
     last = (evaluations.c.run_id == runs.c.id) & (evaluations.c.round == runs.c.rounds)
@@ -86,39 +93,57 @@ def ends_of(connection: Connection, keys: Collection[str], goal: str) -> dict[st
     columns = select(runs.c.run_key, runs.c.status, value.label("value"))
     found = {}
     for some in _slices(list(keys)):
-        chosen = columns.select_from(runs.outerjoin(evaluations, last) if known.final is None else runs)
+        chosen = columns.select_from(
+            runs.outerjoin(evaluations, last) if known.final is None else runs
+        )
         for row in connection.execute(chosen.where(runs.c.run_key.in_(some))).mappings():
-            number = row["value"] if row["status"] == "finished" and row["value"] is not None else known.worst
-            found[row["run_key"]] = RunEnd(row["status"], number if row["status"] in ENDED else None)
+            number = (
+                row["value"]
+                if row["status"] == "finished" and row["value"] is not None
+                else known.worst
+            )
+            found[row["run_key"]] = RunEnd(
+                row["status"], number if row["status"] in ENDED else None
+            )
     return found
 
 
 def codes_of(connection: Connection, keys: Collection[str]) -> dict[str, str | None]:
     """Return the column ``code_digests`` of the stored runs with some keys, by key."""
     columns = select(runs.c.run_key, runs.c.code_digests)
-    parts = (connection.execute(columns.where(runs.c.run_key.in_(some))) for some in _slices(list(keys)))
+    parts = (
+        connection.execute(columns.where(runs.c.run_key.in_(some))) for some in _slices(list(keys))
+    )
     return {key: code for rows in parts for key, code in rows}
 
 
 def evaluated(connection: Connection, keys: Collection[str], goal: str) -> dict[str, list[float]]:
-    """Return the number that a search optimises at each evaluation of some runs, in order, by key; a missing one is NaN."""
+    """Return the number that a search optimises at each evaluation of some runs, in order, by key;
+    a missing one is NaN.
+    """
     column = evaluations.c[GOALS[goal].evaluated]
     found: dict[str, list[float]] = {}
     for some in _slices(list(keys)):
         chosen = select(runs.c.run_key, column).join(evaluations, evaluations.c.run_id == runs.c.id)
-        for key, value in connection.execute(chosen.where(runs.c.run_key.in_(some)).order_by(runs.c.id, evaluations.c.round)):
+        for key, value in connection.execute(
+            chosen.where(runs.c.run_key.in_(some)).order_by(runs.c.id, evaluations.c.round)
+        ):
             found.setdefault(key, []).append(math.nan if value is None else value)
     return found
 
 
 def text_of(connection: Connection, name: str) -> str | None:
-    """Return the text of the search's file, as the last command on it stored it; None if it is not stored."""
+    """Return the text of the search's file, as the last command on it stored it; None if it is not
+    stored.
+    """
     column = select(sweeps.c.yaml).where(sweeps.c.name == name, OF_SEARCH)
     return connection.execute(column.order_by(sweeps.c.id.desc()).limit(1)).scalar()
 
 
 def is_sweep(connection: Connection, name: str) -> bool:
-    """Return True if a command made a sweep of this name, or a shard of it, that is not a search."""
+    """Return True if a command made a sweep of this name, or a shard of it, that is not a
+    search.
+    """
     shards = begins(sweeps.c.name, f"{name} ")
     command = select(sweeps.c.id).where((sweeps.c.name == name) | shards, OF_SEARCH.is_not(True))
     return connection.execute(command.limit(1)).first() is not None
@@ -127,18 +152,26 @@ def is_sweep(connection: Connection, name: str) -> bool:
 def refuse_name_of_search(connection: Connection, name: str) -> None:
     """Raise SpecError if a search, and no sweep, is stored under the name of a sweep."""
     if text_of(connection, name) is not None and not is_sweep(connection, name):
-        raise SpecError(f"name={name}: a search is stored under this name. Try: another name in the sweep's file")
+        raise SpecError(
+            f"name={name}: a search is stored under this name. Try: another name in the "
+            "sweep's file"
+        )
 
 
 def refuse_name_of_sweep(connection: Connection, name: str) -> None:
-    """Raise SpecError if a sweep, or a run of one, is stored under the name of a search that is not stored."""
+    """Raise SpecError if a sweep, or a run of one, is stored under the name of a search that is not
+    stored.
+    """
     made = select(runs.c.id).where(runs.c.sweep == name).limit(1)
     if is_sweep(connection, name) or connection.execute(made).first() is not None:
-        raise SpecError(f"name={name}: a sweep is stored under this name. Try: dynabro search --name NEW")
+        raise SpecError(
+            f"name={name}: a sweep is stored under this name. Try: dynabro search --name NEW"
+        )
 
 
 def named(engine: Engine, names: Sequence[str]) -> str | None:
-    """Return an SQL condition for the trials of some files' searches; None if there are no trials of one of the files.
+    """Return an SQL condition for the trials of some files' searches; None if there are no trials
+    of one of the files.
 
     Raises:
         DynabroError: The database cannot be read.
@@ -154,14 +187,23 @@ def named(engine: Engine, names: Sequence[str]) -> str | None:
 
 
 def begins(column: Column[str], text: str) -> ColumnElement[bool]:
-    """Return a condition that a column begins with a text; unlike LIKE, it tells upper from lower case in SQLite."""
+    """Return a condition that a column begins with a text; unlike LIKE, it tells upper from lower
+    case in SQLite.
+    """
     return func.substr(column, 1, len(text)) == text
 
 
-def mean_value(keys: Sequence[str], ends: Mapping[str, RunEnd], *, skip_diverged: bool) -> float | None:
-    """Return the mean over runs; None if one of them has no result, or has diverged and is to be skipped."""
+def mean_value(
+    keys: Sequence[str], ends: Mapping[str, RunEnd], *, skip_diverged: bool
+) -> float | None:
+    """Return the mean over runs; None if one of them has no result, or has diverged and is to be
+    skipped.
+    """
     found = [ends.get(key) for key in keys]
-    if any(end is None or end.value is None or (skip_diverged and end.status == "diverged") for end in found):
+    if any(
+        end is None or end.value is None or (skip_diverged and end.status == "diverged")
+        for end in found
+    ):
         return None
     return sum(end.value for end in found if end and end.value is not None) / len(found)
 

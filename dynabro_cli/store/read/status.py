@@ -104,7 +104,8 @@ class DatabaseState:
         other_runs: Runs in progress that belong to none of ``sweeps``.
         counts: Number of runs by status.
         failures: The last failures, newest first.
-        last_sweep: Of the sweeps that have ended, the one that started last; None while one is in progress.
+        last_sweep: Of the sweeps that have ended, the one that started last; None while one is in
+            progress.
     """
 
     database: str
@@ -118,7 +119,9 @@ class DatabaseState:
 
 
 class _Live(NamedTuple):
-    """A run in progress, its owner, and its duration in seconds, including the time before this sweep."""
+    """A run in progress, its owner, and its duration in seconds, including the time before this
+    sweep.
+    """
 
     state: RunState
     owner: str | None
@@ -139,7 +142,9 @@ def read_status(database: str, *, patience: float | None = None) -> DatabaseStat
     """
     with _reading(database, patience) as connection:
         now = database_time(connection)
-        grouped = connection.execute(select(runs.c.status, func.count()).group_by(runs.c.status).order_by(runs.c.status))
+        grouped = connection.execute(
+            select(runs.c.status, func.count()).group_by(runs.c.status).order_by(runs.c.status)
+        )
         counts = {row[0]: row[1] for row in grouped}
         live = _runs_in_progress(connection, now) if "running" in counts else []
         entries = connection.execute(select(sweeps).order_by(sweeps.c.id)).mappings().all()
@@ -147,11 +152,13 @@ def read_status(database: str, *, patience: float | None = None) -> DatabaseStat
         states = [
             _sweep(connection, row, live, now)
             for row in entries
-            if row["status"] == "running" and (names[row["name"]] == row["id"] or not presumed_dead(row, now))
+            if row["status"] == "running"
+            and (names[row["name"]] == row["id"] or not presumed_dead(row, now))
         ]
         active = tuple(state for state in states if not state.dead)
         of_sweeps = {run.id for state in active for run in state.in_progress}
-        ended = [row for row in entries if row["ended_at"] is not None]  # the last by number, because clocks can be set
+        # the last by number, because clocks can be set
+        ended = [row for row in entries if row["ended_at"] is not None]
         last = None if active or not ended else ended[-1]
         return DatabaseState(
             database=shown(database),
@@ -177,13 +184,32 @@ def _reading(database: str, patience: float | None) -> Iterator[Connection]:
 
 def _runs_in_progress(connection: Connection, now: dt.datetime) -> list[_Live]:
     """Return the runs that are stored as ``running``."""
-    last_round = select(func.max(rounds.c.round)).where(rounds.c.run_id == runs.c.id).correlate(runs).scalar_subquery()
-    last = select(func.max(evaluations.c.round)).where(evaluations.c.run_id == runs.c.id).correlate(runs).scalar_subquery()
-    both = runs.outerjoin(rounds, (rounds.c.run_id == runs.c.id) & (rounds.c.round == last_round)).outerjoin(
-        evaluations, (evaluations.c.run_id == runs.c.id) & (evaluations.c.round == last)
+    last_round = (
+        select(func.max(rounds.c.round))
+        .where(rounds.c.run_id == runs.c.id)
+        .correlate(runs)
+        .scalar_subquery()
     )
-    now_columns = (rounds.c.byzantine.label("byzantine_now"), evaluations.c.test_accuracy, evaluations.c.gap)
-    chosen = select(runs, *now_columns).select_from(both).where(runs.c.status == "running").order_by(runs.c.id)
+    last = (
+        select(func.max(evaluations.c.round))
+        .where(evaluations.c.run_id == runs.c.id)
+        .correlate(runs)
+        .scalar_subquery()
+    )
+    both = runs.outerjoin(
+        rounds, (rounds.c.run_id == runs.c.id) & (rounds.c.round == last_round)
+    ).outerjoin(evaluations, (evaluations.c.run_id == runs.c.id) & (evaluations.c.round == last))
+    now_columns = (
+        rounds.c.byzantine.label("byzantine_now"),
+        evaluations.c.test_accuracy,
+        evaluations.c.gap,
+    )
+    chosen = (
+        select(runs, *now_columns)
+        .select_from(both)
+        .where(runs.c.status == "running")
+        .order_by(runs.c.id)
+    )
     rows = connection.execute(chosen).mappings().all()
     return [
         _Live(_run(row, label, now), row["owner"], row["wall_seconds"])
@@ -192,19 +218,46 @@ def _runs_in_progress(connection: Connection, now: dt.datetime) -> list[_Live]:
 
 
 def _run(row: RowMapping, label: str, now: dt.datetime) -> RunState:
-    same = ("id", "run_key", "sweep", "budget", "budget_spent", "rounds", "gap", "byzantine_now", "host", "pid")
+    same = (
+        "id",
+        "run_key",
+        "sweep",
+        "budget",
+        "budget_spent",
+        "rounds",
+        "gap",
+        "byzantine_now",
+        "host",
+        "pid",
+    )
     values = {name: row[name] for name in same}
     dead = presumed_dead(row, now)
-    return RunState(**values, run=label, accuracy=row["test_accuracy"], heard=silence(row, now), dead=dead)
+    return RunState(
+        **values, run=label, accuracy=row["test_accuracy"], heard=silence(row, now), dead=dead
+    )
 
 
-def _sweep(connection: Connection, row: RowMapping, live: Sequence[_Live], now: dt.datetime) -> SweepState:
+def _sweep(
+    connection: Connection, row: RowMapping, live: Sequence[_Live], now: dt.datetime
+) -> SweepState:
     """Return a sweep with its runs in progress, that is, the runs of its process."""
     own = [run for run in live if _process(run.owner) == _process(row["owner"])]
     made = _made(connection, row)
     finished = sum(run["status"] in ("finished", "diverged") for run in made)
     failed = sum(run["status"] == "failed" for run in made)
-    same = ("id", "name", "status", "runs", "stored_before", "jobs", "executor", "started_at", "ended_at", "host", "pid")
+    same = (
+        "id",
+        "name",
+        "status",
+        "runs",
+        "stored_before",
+        "jobs",
+        "executor",
+        "started_at",
+        "ended_at",
+        "host",
+        "pid",
+    )
     values = {name: row[name] for name in same}
     to_go = max(0, row["runs"] - row["stored_before"] - finished - failed - len(own))
     dead = row["status"] == "running" and presumed_dead(row, now)
@@ -213,8 +266,12 @@ def _sweep(connection: Connection, row: RowMapping, live: Sequence[_Live], now: 
         finished=finished,
         failed=failed,
         to_go=to_go,
-        elapsed=_seconds(row["started_at"], row["ended_at"] or now) if row["wall_seconds"] is None else row["wall_seconds"],
-        seconds_to_go=None if dead or row["status"] != "running" else _seconds_to_go(row["started_at"], now, to_go, made, own),
+        elapsed=_seconds(row["started_at"], row["ended_at"] or now)
+        if row["wall_seconds"] is None
+        else row["wall_seconds"],
+        seconds_to_go=None
+        if dead or row["status"] != "running"
+        else _seconds_to_go(row["started_at"], now, to_go, made, own),
         heard=silence(row, now) or 0.0,
         dead=dead,
         in_progress=tuple(run.state for run in own),
@@ -222,46 +279,77 @@ def _sweep(connection: Connection, row: RowMapping, live: Sequence[_Live], now: 
 
 
 def _made(connection: Connection, row: RowMapping) -> Sequence[RowMapping]:
-    """Return the runs on a sweep's list that have ended since its start, here or in another process."""
-    columns = (runs.c.status, runs.c.budget, runs.c.budget_spent, runs.c.wall_seconds, runs.c.finished_at)
+    """Return the runs on a sweep's list that have ended since its start, here or in another
+    process.
+    """
+    columns = (
+        runs.c.status,
+        runs.c.budget,
+        runs.c.budget_spent,
+        runs.c.wall_seconds,
+        runs.c.finished_at,
+    )
     mine = sweep_runs.c.sweep_id == row["id"]
     before = sweep_runs.c.ended_before
     repetition = (runs.c.run_key == sweep_runs.c.run_key + RERUN_SUFFIX) & before.is_not(None)
     listed = sweep_runs.join(runs, (runs.c.run_key == sweep_runs.c.run_key) | repetition)
-    since = runs.c.status.in_((*ENDED, "failed")) & (before.is_(None) | (runs.c.finished_at != before))
-    return connection.execute(select(*columns).select_from(listed).where(mine & since)).mappings().all()
+    since = runs.c.status.in_((*ENDED, "failed")) & (
+        before.is_(None) | (runs.c.finished_at != before)
+    )
+    return (
+        connection.execute(select(*columns).select_from(listed).where(mine & since))
+        .mappings()
+        .all()
+    )
 
 
 def _seconds_to_go(
-    began: dt.datetime, now: dt.datetime, to_go: int, made: Sequence[RowMapping], own: Sequence[_Live]
+    began: dt.datetime,
+    now: dt.datetime,
+    to_go: int,
+    made: Sequence[RowMapping],
+    own: Sequence[_Live],
 ) -> float | None:
-    """Estimate the remaining time from the budget per second so far; runs that have not started count with the others' mean
-    budget.
+    """Estimate the remaining time from the budget per second so far; runs that have not started
+    count with the others' mean budget.
     """
     elapsed = _seconds(began, now)
     budgets = [run["budget"] for run in made] + [run.state.budget for run in own]
-    spent = sum(_since(run["budget_spent"], run["wall_seconds"], _seconds(began, run["finished_at"])) for run in made)
+    spent = sum(
+        _since(run["budget_spent"], run["wall_seconds"], _seconds(began, run["finished_at"]))
+        for run in made
+    )
     spent += sum(_since(run.state.budget_spent, run.wall, elapsed) for run in own)
     if spent <= 0 or elapsed <= 0:
         return None
-    left = to_go * sum(budgets) / len(budgets) + sum(max(0, run.state.budget - run.state.budget_spent) for run in own)
+    left = to_go * sum(budgets) / len(budgets) + sum(
+        max(0, run.state.budget - run.state.budget_spent) for run in own
+    )
     return float(left * elapsed / spent)
 
 
 def _since(spent: int, wall: float | None, elapsed: float) -> float:
-    """Return the share of a run's budget that was spent since a sweep's start; for a resumed run, in proportion to the time."""
+    """Return the share of a run's budget that was spent since a sweep's start; for a resumed run,
+    in proportion to the time.
+    """
     return spent * min(1.0, elapsed / wall) if wall else spent
 
 
 def _failures(connection: Connection) -> Iterator[FailedRun]:
-    newest = select(runs).where(runs.c.status == "failed").order_by(runs.c.finished_at.desc(), runs.c.id.desc())
+    newest = (
+        select(runs)
+        .where(runs.c.status == "failed")
+        .order_by(runs.c.finished_at.desc(), runs.c.id.desc())
+    )
     rows = connection.execute(newest.limit(LAST_FAILURES)).mappings().all()
     for row, label in zip(rows, labels([dict(row) for row in rows]), strict=True):
         yield FailedRun(row["id"], label, gist(row["error"] or ""))
 
 
 def gist(error: str) -> str:
-    """Return the line of an error that says what happened: the first line, or the last one of a traceback."""
+    """Return the line of an error that says what happened: the first line, or the last one of a
+    traceback.
+    """
     return last_line(error) if '  File "' in error else first_line(error)
 
 

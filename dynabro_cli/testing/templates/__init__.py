@@ -1,1 +1,3 @@
-"""Examples of components, one of each kind, with their tests; ``dynabro new`` copies them, and docs/extending shows them."""
+"""Examples of components, one of each kind, with their tests; ``dynabro new`` copies them, and
+docs/extending shows them.
+"""

@@ -19,7 +19,8 @@ class Parameters:
 
 @REGISTRY.register("my-method", Parameters, reference="who, where, which algorithm")
 def my_method(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
-    """Server momentum: workers send gradients, and the server moves along an average of the aggregates.
+    """Server momentum: workers send gradients, and the server moves along an average of the
+    aggregates.
 
     g_t = v_t = beta v_{t-1} + (1 - beta) A(g_{t,1}, ..., g_{t,m}), v_0 = 0.
     """

@@ -8,4 +8,7 @@ FILE = Path(__file__).with_name("my_model.py")
 
 
 def test_contract() -> None:
-    assert check_model("my-model:width=5", plugin=FILE, shape=(1, 8, 8, 10)) == (64 + 1) * 5 + (5 + 1) * 10
+    assert (
+        check_model("my-model:width=5", plugin=FILE, shape=(1, 8, 8, 10))
+        == (64 + 1) * 5 + (5 + 1) * 10
+    )

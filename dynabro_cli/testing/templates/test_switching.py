@@ -14,5 +14,8 @@ def test_contract() -> None:
 
 def test_example() -> None:
     load_plugin(FILE)
-    masks = [make_switching("my-switching:K=2", workers=4, byzantine=2).mask(tick) for tick in (0, 1, 2, 6)]
+    masks = [
+        make_switching("my-switching:K=2", workers=4, byzantine=2).mask(tick)
+        for tick in (0, 1, 2, 6)
+    ]
     assert [mask.nonzero().flatten().tolist() for mask in masks] == [[0, 1], [0, 1], [1, 2], [0, 3]]

@@ -1,4 +1,6 @@
-"""A real browser: the Chromium of the system, driven by Playwright, which notes its problems and its requests."""
+"""A real browser: the Chromium of the system, driven by Playwright, which notes its problems and
+its requests.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from typing import Any
 
 import pytest
 
-PROGRAM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+PROGRAM = next(
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
+)
 
 
 class Watched:
@@ -25,7 +34,12 @@ class Watched:
         self.page = page
         self.problems: list[str] = []
         self.requests: list[str] = []
-        page.on("console", lambda message: message.type in ("error", "warning") and self.problems.append(message.text))
+        page.on(
+            "console",
+            lambda message: (
+                message.type in ("error", "warning") and self.problems.append(message.text)
+            ),
+        )
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("request", lambda request: self._note(request.url))
 
@@ -37,11 +51,15 @@ class Watched:
 @contextmanager
 def browser() -> Iterator[Any]:
     """Start Chromium; skip the test if it or Playwright is not installed."""
-    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install 'dynabro[test]'")
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="Playwright is not installed: pip install 'dynabro[test]'"
+    )
     if PROGRAM is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")
     with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        started = playwright.chromium.launch(
+            executable_path=PROGRAM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         try:
             yield started
         finally:

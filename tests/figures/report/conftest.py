@@ -21,8 +21,13 @@ from tests.store.made import change
 __all__ = ["dynabro", "folder", "real_database", "results"]
 
 Gathered = Callable[..., dict[str, Any]]
-EVIL = "</script><script>document.title='owned'</script><!--<img src=x onerror=alert(1)>&amp;{{7*7}}'\""
-"""Text that would be HTML, a script, a template, or the end of a script, if anything took it for that."""
+EVIL = (
+    "</script><script>document.title='owned'</script><!--<img src=x "
+    "onerror=alert(1)>&amp;{{7*7}}'\""
+)
+"""Text that would be HTML, a script, a template, or the end of a script, if anything took it for
+that.
+"""
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +39,9 @@ def gathered(real_database: Path) -> Gathered:
             return copy.deepcopy(known(where))
         engine = open_read_only(str(database))
         runs = read_runs(engine, where)
-        return content(Results(runs, runs, "", engine, identities, lambda run: (0, False, False)), where)
+        return content(
+            Results(runs, runs, "", engine, identities, lambda run: (0, False, False)), where
+        )
 
     @functools.cache
     def known(where: str | None) -> dict[str, Any]:

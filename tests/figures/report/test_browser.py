@@ -1,4 +1,6 @@
-"""The report in a real browser: charts are drawn, the table sorts and filters, nothing fails, nothing is loaded."""
+"""The report in a real browser: charts are drawn, the table sorts and filters, nothing fails,
+nothing is loaded.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ def report(gathered: Gathered, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a report of the real runs."""
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(
-        make_page("Runs", {"database": "results.db", "where": None, "made": "now", "version": "0"}, gathered()),
+        make_page(
+            "Runs",
+            {"database": "results.db", "where": None, "made": "now", "version": "0"},
+            gathered(),
+        ),
         encoding="utf-8",
     )
     return path.as_uri()
@@ -47,13 +53,17 @@ def column(watched: Watched, name: str) -> list[str]:
     """The cells of a column of the table of runs."""
     heads = [text.strip() for text in watched.page.locator("#table thead th").all_inner_texts()]
     place = heads.index(name) + 1
-    texts: list[str] = watched.page.locator(f"#table tbody tr:not(.more) > :nth-child({place})").all_inner_texts()
+    texts: list[str] = watched.page.locator(
+        f"#table tbody tr:not(.more) > :nth-child({place})"
+    ).all_inner_texts()
     return texts
 
 
 def choose(watched: Watched, label: str, value: str) -> None:
     """Choose a value of a filter."""
-    watched.page.locator("#filters label", has_text=label).first.locator("select").select_option(label=value)
+    watched.page.locator("#filters label", has_text=label).first.locator("select").select_option(
+        label=value
+    )
 
 
 def clean(watched: Watched) -> None:
@@ -61,16 +71,26 @@ def clean(watched: Watched) -> None:
     assert watched.requests == []
 
 
-@pytest.mark.parametrize(("scheme", "size"), [("light", {}), ("dark", PHONE)], ids=["light desk", "dark phone"])
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", {}), ("dark", PHONE)], ids=["light desk", "dark phone"]
+)
 def test_charts_are_drawn(scheme: str, size: dict[str, Any], chromium: Any, report: str) -> None:
     watched = drawn(opened(chromium, report, color_scheme=scheme, **size))
-    for name, marks in {"final": "path", "curves": "path", "bars": "path", "timeline": "path"}.items():
+    for name, marks in {
+        "final": "path",
+        "curves": "path",
+        "bars": "path",
+        "timeline": "path",
+    }.items():
         chart = watched.page.locator(f"#{name} svg.marks")
         assert chart.count() == 1, name
         box = chart.bounding_box()
         assert box["width"] > 250, name
         assert box["height"] > 100, name
-        assert chart.locator(f".mark-symbol {marks}, .mark-line {marks}, .mark-rect {marks}").count() > 0, name
+        assert (
+            chart.locator(f".mark-symbol {marks}, .mark-line {marks}, .mark-rect {marks}").count()
+            > 0
+        ), name
         assert watched.page.locator(f"#{name} .chart-wrapper").get_attribute("aria-label"), name
     assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     background = watched.page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -87,7 +107,11 @@ def test_the_answer_comes_first(chromium: Any, report: str) -> None:
         rows = watched.page.locator("#matrices tbody th").all_inner_texts()
         assert set(rows) >= {"SGD", "DynaBRO"}
         assert watched.page.locator("#matrices td.best").count() == 1
-        assert watched.page.locator("#sentence").inner_text().startswith(("SGD", "DynaBRO", "momentum"))
+        assert (
+            watched.page.locator("#sentence")
+            .inner_text()
+            .startswith(("SGD", "DynaBRO", "momentum"))
+        )
         assert watched.page.locator("details.fold[open]").count() == 0
         assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         clean(watched)
@@ -99,7 +123,8 @@ def test_the_reader_chooses_lines(chromium: Any, report: str) -> None:
     before = watched.page.locator(lines).count()
     watched.page.locator("#lines input:checked").first.click()
     watched.page.wait_for_function(
-        "([lines, left]) => document.querySelectorAll(lines).length === left", arg=[lines, before - 1]
+        "([lines, left]) => document.querySelectorAll(lines).length === left",
+        arg=[lines, before - 1],
     )
     clean(watched)
 
@@ -131,10 +156,14 @@ def test_filters_apply_to_the_table_and_to_the_charts(chromium: Any, report: str
     assert watched.page.locator("#count").inner_text() == "2 of 6 runs on digits, in 1 cells"
     watched.page.get_by_role("button", name="Show all").click()
     watched.page.locator("#filters input").fill("dynabro SEED")
-    watched.page.wait_for_function("() => document.querySelector('#count').textContent.startsWith('2 of 6')")
+    watched.page.wait_for_function(
+        "() => document.querySelector('#count').textContent.startsWith('2 of 6')"
+    )
     assert set(column(drawn(watched), "method")) == {"DynaBRO"}
     watched.page.locator("#filters input").fill("no such words")
-    watched.page.wait_for_function("() => document.querySelector('#count').textContent.startsWith('0 of 6')")
+    watched.page.wait_for_function(
+        "() => document.querySelector('#count').textContent.startsWith('0 of 6')"
+    )
     assert column(drawn(watched), "run") == []
     clean(watched)
 
@@ -142,7 +171,9 @@ def test_filters_apply_to_the_table_and_to_the_charts(chromium: Any, report: str
 def test_another_task_has_its_own_metric(chromium: Any, report: str) -> None:
     watched = drawn(opened(chromium, report))
     choose(watched, "task", "quadratic")
-    watched.page.wait_for_function("() => document.querySelector('#count').textContent.includes('quadratic')")
+    watched.page.wait_for_function(
+        "() => document.querySelector('#count').textContent.includes('quadratic')"
+    )
     assert len(column(drawn(watched), "gap")) == 1
     assert watched.page.locator("#curves svg.marks").count() == 1
     clean(watched)
@@ -154,7 +185,9 @@ def test_the_legend_hides_a_series(chromium: Any, report: str) -> None:
     before = watched.page.locator(lines).count()
     for left in (before - 1, before):
         watched.page.locator("#curves .role-legend-symbol path").first.click()
-        watched.page.wait_for_function("([lines, left]) => document.querySelectorAll(lines).length === left", arg=[lines, left])
+        watched.page.wait_for_function(
+            "([lines, left]) => document.querySelectorAll(lines).length === left", arg=[lines, left]
+        )
     clean(watched)
 
 
@@ -163,7 +196,11 @@ def test_a_run_shows_how_to_repeat_it(chromium: Any, report: str) -> None:
     button = watched.page.get_by_role("button", name="Run 3: how to repeat it")
     button.click()
     assert button.get_attribute("aria-expanded") == "true"
-    assert watched.page.locator("tr.more code").inner_text().startswith("dynabro run --task digits --model logistic")
+    assert (
+        watched.page.locator("tr.more code")
+        .inner_text()
+        .startswith("dynabro run --task digits --model logistic")
+    )
     button.click()
     assert watched.page.locator("tr.more").count() == 0
     watched.page.locator("#curves details.numbers summary").click()
@@ -173,14 +210,17 @@ def test_a_run_shows_how_to_repeat_it(chromium: Any, report: str) -> None:
     clean(watched)
 
 
-def test_a_strangers_texts_do_nothing(chromium: Any, gathered: Gathered, hostile: Path, tmp_path: Path) -> None:
+def test_a_strangers_texts_do_nothing(
+    chromium: Any, gathered: Gathered, hostile: Path, tmp_path: Path
+) -> None:
     content = gathered(hostile)
     for field in content["fields"]:
         field["values"] = [f"{value}{EVIL}" for value in field["values"]]
         field["label"] = field["meaning"] = EVIL
     path = tmp_path / "evil.html"
     path.write_text(
-        make_page(EVIL, {"database": EVIL, "where": EVIL, "made": EVIL, "version": EVIL}, content), encoding="utf-8"
+        make_page(EVIL, {"database": EVIL, "where": EVIL, "made": EVIL, "version": EVIL}, content),
+        encoding="utf-8",
     )
     watched = drawn(opened(chromium, path.as_uri()))
     watched.page.locator("#table tbody button").first.click()
@@ -191,10 +231,17 @@ def test_a_strangers_texts_do_nothing(chromium: Any, gathered: Gathered, hostile
     clean(watched)
 
 
-def test_an_injected_script_would_not_run(chromium: Any, gathered: Gathered, tmp_path: Path) -> None:
+def test_an_injected_script_would_not_run(
+    chromium: Any, gathered: Gathered, tmp_path: Path
+) -> None:
     """The page's policy holds even if a text became HTML."""
-    text = make_page("Runs", {"database": "results.db", "where": None, "made": "now", "version": "0"}, gathered())
-    bad = "<script>document.title='owned'</script><img src='http://127.0.0.1:9/x.png' onerror=\"document.title='owned'\">"
+    text = make_page(
+        "Runs", {"database": "results.db", "where": None, "made": "now", "version": "0"}, gathered()
+    )
+    bad = (
+        "<script>document.title='owned'</script><img src='http://127.0.0.1:9/x.png' "
+        "onerror=\"document.title='owned'\">"
+    )
     path = tmp_path / "injected.html"
     path.write_text(text.replace("<main>", f"<main>{bad}"), encoding="utf-8")
     watched = drawn(opened(chromium, path.as_uri()))

@@ -24,10 +24,13 @@ from tests.store.made import change, read
 def test_cells_have_the_numbers_of_the_database(gathered: Gathered, real_database: Path) -> None:
     found = gathered()
     own = [cell for cell in found["cells"] if found["tasks"][cell["task"]]["metric"] == "accuracy"]
-    stored = read(real_database, "SELECT mean, std, n FROM final_accuracy WHERE task = 'digits' ORDER BY mean")
+    stored = read(
+        real_database, "SELECT mean, std, n FROM final_accuracy WHERE task = 'digits' ORDER BY mean"
+    )
     assert len(stored) == 3
     assert sorted((cell["mean"], cell["std"], cell["n"]) for cell in own) == [
-        (pytest.approx(mean, rel=1e-4), pytest.approx(std, rel=1e-4, abs=1e-12), n) for mean, std, n in stored
+        (pytest.approx(mean, rel=1e-4), pytest.approx(std, rel=1e-4, abs=1e-12), n)
+        for mean, std, n in stored
     ]
 
 
@@ -35,7 +38,9 @@ def test_every_run_is_there_with_its_cell(gathered: Gathered, real_database: Pat
     found = gathered()
     methods = next(k for k, field in enumerate(found["fields"]) if field["name"] == "method")
     rows = {run[0]: run for run in found["runs"]}
-    stored = read(real_database, "SELECT id, run_key, method, seed, status, final_accuracy, rounds FROM runs")
+    stored = read(
+        real_database, "SELECT id, run_key, method, seed, status, final_accuracy, rounds FROM runs"
+    )
     assert len(rows) == len(stored) == 7
     names = {"sgd": "SGD", "dynabro": "DynaBRO"}
     for run_id, key, method, seed, status, accuracy, rounds in stored:
@@ -51,8 +56,11 @@ def test_every_run_is_there_with_its_cell(gathered: Gathered, real_database: Pat
 
 def test_the_last_point_of_a_curve_is_the_final_score(gathered: Gathered) -> None:
     found = gathered()
-    curves = [(cell["curve"], cell["mean"]) for cell in found["cells"] if "--method" in cell["command"]]
-    assert len(curves) == 3  # not of dynabro, whose last round spends more than the rest of the budget
+    curves = [
+        (cell["curve"], cell["mean"]) for cell in found["cells"] if "--method" in cell["command"]
+    ]
+    # not of dynabro, whose last round spends more than the rest of the budget
+    assert len(curves) == 3
     for (budgets, means, stds), mean in curves:
         assert means[-1] == pytest.approx(mean, rel=1e-3)
         assert len(budgets) == len(means) == len(stds) > 3
@@ -60,7 +68,9 @@ def test_the_last_point_of_a_curve_is_the_final_score(gathered: Gathered) -> Non
 
 
 @pytest.mark.thorough
-def test_curves_are_thinned_to_their_ends(gathered: Gathered, real_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_are_thinned_to_their_ends(
+    gathered: Gathered, real_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = [cell["curve"] for cell in gathered()["cells"]]
     monkeypatch.setattr(gather, "ALL_POINTS", 1)
     monkeypatch.setattr(gather, "FEWEST_POINTS", 3)
@@ -68,7 +78,12 @@ def test_curves_are_thinned_to_their_ends(gathered: Gathered, real_database: Pat
         whole, [cell["curve"] for cell in gathered(real_database)["cells"]], strict=True
     ):
         assert len(few) == 3 < len(budgets)
-        assert (few[0], few[-1], kept[0], kept[-1]) == (budgets[0], budgets[-1], means[0], means[-1])
+        assert (few[0], few[-1], kept[0], kept[-1]) == (
+            budgets[0],
+            budgets[-1],
+            means[0],
+            means[-1],
+        )
 
 
 def test_the_command_of_every_run_has_its_key(gathered: Gathered) -> None:
@@ -89,15 +104,21 @@ def test_timelines_and_bars_are_the_rounds(gathered: Gathered, real_database: Pa
         for worker, start, end in line["spans"]:
             assert not masks[start:end, worker - 1].any()
             masks[start:end, worker - 1] = True
-        counts = dict(read(real_database, "SELECT round, byzantine FROM rounds WHERE run_id = ?", line["run"]))
+        counts = dict(
+            read(real_database, "SELECT round, byzantine FROM rounds WHERE run_id = ?", line["run"])
+        )
         assert masks.sum(1).tolist() == [counts[tick] for tick in range(line["ticks"])]
         shares = [
-            share for task, switching, _, share in found["bars"] if (task, switching) == (line["task"], line["switching"])
+            share
+            for task, switching, _, share in found["bars"]
+            if (task, switching) == (line["task"], line["switching"])
         ]
         assert sum(shares) == pytest.approx(1)
 
 
-def test_a_timeline_of_stored_identities(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
+def test_a_timeline_of_stored_identities(
+    gathered: Gathered, real_database: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "stored.db"
     path.write_bytes(real_database.read_bytes())
     change(path, "INSERT INTO identities VALUES (1, 0, '[1,3]')")
@@ -106,7 +127,9 @@ def test_a_timeline_of_stored_identities(gathered: Gathered, real_database: Path
     assert sorted(line["spans"]) == [[1, 0, 25], [2, 25, line["ticks"]], [3, 0, 25]]
 
 
-def test_an_unknown_strategy_has_no_timeline(gathered: Gathered, real_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_strategy_has_no_timeline(
+    gathered: Gathered, real_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unknown(results: object, run: dict[str, object], ticks: int) -> object:
         return identities({**run, "switching": "nosuch"}, ticks)
 
@@ -120,7 +143,10 @@ def test_answers_are_the_numbers_of_a_matrix(gathered: Gathered, real_database: 
     assert own[0]["label"] == "method"
     (panel,) = own[0]["panels"]
     means = {row[0]: float(row[1][0][0]) for row in panel["rows"]}
-    stored = read(real_database, "SELECT AVG(final_accuracy) FROM runs WHERE task = 'digits' AND method = 'sgd'")
+    stored = read(
+        real_database,
+        "SELECT AVG(final_accuracy) FROM runs WHERE task = 'digits' AND method = 'sgd'",
+    )
     assert means["SGD"] == pytest.approx(stored[0][0], abs=6e-4)
     best = [row[0] for row in panel["rows"] if row[1][0][2]]
     assert best == [max(means, key=lambda name: means[name])]
@@ -128,22 +154,30 @@ def test_answers_are_the_numbers_of_a_matrix(gathered: Gathered, real_database: 
 
 
 @pytest.mark.thorough
-def test_a_sweep_is_described_by_its_file(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
+def test_a_sweep_is_described_by_its_file(
+    gathered: Gathered, real_database: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "described.db"
     shutil.copy(real_database, path)
     change(path, "UPDATE runs SET sweep = 'mine'")
-    columns = "name, status, runs, stored_before, jobs, executor, started_at, heartbeat_at, owner, host, pid, yaml"
+    columns = (
+        "name, status, runs, stored_before, jobs, executor, started_at, heartbeat_at, "
+        "owner, host, pid, yaml"
+    )
     time = "2026-01-01 00:00:00.000000"
     text = "name: mine\ndescription: Which rule holds\n"
     values = f"'mine', 'finished', 1, 0, 1, 'local', '{time}', '{time}', 'a', 'b', 1, '{text}'"
     change(path, f"INSERT INTO sweeps ({columns}) VALUES ({values})")
-    assert gathered(path)["about"] == [{"name": "mine", "description": "Which rule holds", "text": text}]
+    assert gathered(path)["about"] == [
+        {"name": "mine", "description": "Which rule holds", "text": text}
+    ]
 
 
 def test_findings_compare_the_methods(gathered: Gathered) -> None:
     found = gathered(where="task = 'digits'")["findings"]
     assert [table["caption"].partition(": ")[2] for table in found] == [
-        f"A = dynabro (learning_rate=0.05) against B = {method} (learning_rate=0.01), test accuracy at the end"
+        f"A = dynabro (learning_rate=0.05) against B = {method} (learning_rate=0.01), test "
+        "accuracy at the end"
         for method in ("sgd", "momentum:beta=0.5")
     ]
     means = {cell["command"]: cell["mean"] for cell in gathered(where="task = 'digits'")["cells"]}
@@ -151,17 +185,26 @@ def test_findings_compare_the_methods(gathered: Gathered) -> None:
     b = next(mean for command, mean in means.items() if "--method sgd" in command)
     (row,) = found[0]["rows"]
     assert row[1:5] == ["2", f"{a:.4g}", f"{b:.4g}", f"{a - b:+.4g}"]
-    assert found[0]["notes"] == ["learning rates differ: A 0.05, B 0.01", "with 2 pairs in a row, Wilcoxon's p is at least 0.5"]
+    assert found[0]["notes"] == [
+        "learning rates differ: A 0.05, B 0.01",
+        "with 2 pairs in a row, Wilcoxon's p is at least 0.5",
+    ]
 
 
-def test_findings_with_few_seeds_and_several_cells_say_so(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
+def test_findings_with_few_seeds_and_several_cells_say_so(
+    gathered: Gathered, real_database: Path, tmp_path: Path
+) -> None:
     """The switching strategy of one pair is another one: two cells of one pair each."""
     path = tmp_path / "two.db"
     path.write_bytes(real_database.read_bytes())
     for run_id, text in read(path, "SELECT id, spec FROM runs WHERE task = 'digits' AND seed = 0"):
         spec = json.loads(text) | {"switching": {"name": "static"}}
         values = canonical_json(spec), run_key(spec), run_id
-        change(path, "UPDATE runs SET switching = 'static', spec = ?, run_key = ? WHERE id = ?", *values)
+        change(
+            path,
+            "UPDATE runs SET switching = 'static', spec = ?, run_key = ? WHERE id = ?",
+            *values,
+        )
     notes = gathered(path, where="task = 'digits'")["findings"][0]["notes"]
     assert notes == [
         "learning rates differ: A 0.05, B 0.01",
@@ -172,7 +215,9 @@ def test_findings_with_few_seeds_and_several_cells_say_so(gathered: Gathered, re
 
 
 @pytest.mark.thorough
-def test_runs_without_a_result_are_counted(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
+def test_runs_without_a_result_are_counted(
+    gathered: Gathered, real_database: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "failed.db"
     path.write_bytes(real_database.read_bytes())
     change(path, "UPDATE runs SET status = 'failed' WHERE id = 1")

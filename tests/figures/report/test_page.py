@@ -1,4 +1,6 @@
-"""The page of a report: no text of a database is HTML or a script, and a browser may run and load nothing else."""
+"""The page of a report: no text of a database is HTML or a script, and a browser may run and load
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ class Parsed(HTMLParser):
 
 @pytest.fixture(scope="module")
 def plain(gathered: Gathered) -> str:
-    return page("Plain", {"database": "results.db", "where": None, "made": "now", "version": "0"}, gathered())
+    return page(
+        "Plain",
+        {"database": "results.db", "where": None, "made": "now", "version": "0"},
+        gathered(),
+    )
 
 
 @pytest.mark.thorough
@@ -55,8 +61,12 @@ def test_hostile_texts_stay_texts(gathered: Gathered, hostile: Path, plain: str)
     content = gathered(hostile)
     text = page(EVIL, ABOUT, content)
     found, expected = Parsed(text), Parsed(plain)
-    assert [tag for tag, _ in found.tags if tag in ("script", "img", "style", "iframe", "link", "form")] == [
-        tag for tag, _ in expected.tags if tag in ("script", "img", "style", "iframe", "link", "form")
+    assert [
+        tag for tag, _ in found.tags if tag in ("script", "img", "style", "iframe", "link", "form")
+    ] == [
+        tag
+        for tag, _ in expected.tags
+        if tag in ("script", "img", "style", "iframe", "link", "form")
     ]
     assert not any(name.startswith("on") for _, attributes in found.tags for name in attributes)
     data = json.loads(found.scripts[0])
@@ -68,13 +78,24 @@ def test_hostile_texts_stay_texts(gathered: Gathered, hostile: Path, plain: str)
 
 def test_only_the_programs_of_the_page_may_run_and_nothing_is_loaded(plain: str) -> None:
     found = Parsed(plain)
-    (policy,) = [attributes["content"] or "" for tag, attributes in found.tags if attributes.get("http-equiv")]
+    (policy,) = [
+        attributes["content"] or ""
+        for tag, attributes in found.tags
+        if attributes.get("http-equiv")
+    ]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in found.scripts[1:]]
+    digests = [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        for script in found.scripts[1:]
+    ]
     assert rules["default-src"] == "'none'"
     assert rules["script-src"].split() == [f"'sha256-{digest}'" for digest in digests]
     assert len(digests) == 2
-    links = [attributes.get(name) or "" for _, attributes in found.tags for name in ("src", "href", "action", "data", "poster")]
+    links = [
+        attributes.get(name) or ""
+        for _, attributes in found.tags
+        for name in ("src", "href", "action", "data", "poster")
+    ]
     assert all(not link or link.startswith("#") for link in links)
 
 
@@ -84,7 +105,9 @@ def test_the_page_is_for_everybody(plain: str) -> None:
     for tag, attributes in found.tags:
         tags.setdefault(tag, []).append(attributes)
     assert tags["html"][0]["lang"] == "en"
-    assert {"width=device-width, initial-scale=1", "light dark"} <= {one.get("content") for one in tags["meta"]}
+    assert {"width=device-width, initial-scale=1", "light dark"} <= {
+        one.get("content") for one in tags["meta"]
+    }
     assert len(tags["caption"]) == len(tags["table"]) >= 2
     assert all(one["scope"] in ("col", "row") for one in tags["th"])
     ids = {attributes["id"] for _, attributes in found.tags if "id" in attributes}
@@ -92,7 +115,10 @@ def test_the_page_is_for_everybody(plain: str) -> None:
     assert {one["aria-labelledby"] for one in tags["section"]} <= ids
 
 
-@pytest.mark.parametrize("text", [EVIL, "</SCRIPT >", "<!--<script>", "]]>", "\u2028\u2029", "&lt;", "\\u003c", "\U0001f600"])
+@pytest.mark.parametrize(
+    "text",
+    [EVIL, "</SCRIPT >", "<!--<script>", "]]>", "\u2028\u2029", "&lt;", "\\u003c", "\U0001f600"],
+)
 def test_json_in_a_script(text: str) -> None:
     told = in_script({text: [text]})
     assert not re.search(r"[<>&\u2028\u2029]", told)
@@ -108,4 +134,6 @@ def test_charts_are_vega_lite_without_addresses() -> None:
         schema = spec.pop("$schema")
         alt.Chart.from_dict({**spec, "$schema": schema})
         assert spec["data" if "data" in spec else "layer"], name
-        assert "http" not in json.dumps({key: value for key, value in spec.items() if key != "config"})
+        assert "http" not in json.dumps(
+            {key: value for key, value in spec.items() if key != "config"}
+        )

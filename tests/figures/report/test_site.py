@@ -1,4 +1,6 @@
-"""``dynabro browse``: read-only, on this machine only, with the meaning of every table and column."""
+"""``dynabro browse``: read-only, on this machine only, with the meaning of every table and
+column.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,15 @@ def test_every_table_and_column_has_its_meaning() -> None:
     tables = described("results.db")["databases"][NAME]["tables"]
     for name, table in metadata.tables.items():
         assert tables[name]["description"] == str(table.comment).replace("`", "")
-        assert tables[name]["columns"] == {column.name: str(column.comment).replace("`", "") for column in table.columns}
+        assert tables[name]["columns"] == {
+            column.name: str(column.comment).replace("`", "") for column in table.columns
+        }
     assert set(VIEWS) == set(ALL_VIEWS)
     for name, table in tables.items():
         known = (
-            set(metadata.tables["runs" if name == "final_accuracy" else name].columns.keys()) if "facets" in table else set()
+            set(metadata.tables["runs" if name == "final_accuracy" else name].columns.keys())
+            if "facets" in table
+            else set()
         )
         assert set(table.get("facets", ())) <= known, name
 
@@ -54,22 +60,33 @@ def test_every_column_of_a_view_has_its_meaning(results: Path) -> None:
 
 
 def test_the_queries_are_the_documents() -> None:
-    blocks = re.findall(r"^```sql\n/\* (.*?) \*/\n(.*?);\n```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(
+        r"^```sql\n/\* (.*?) \*/\n(.*?);\n```",
+        DOCUMENT.read_text(encoding="utf-8"),
+        re.DOTALL | re.MULTILINE,
+    )
     assert {title: sql.strip() for title, sql in EXAMPLES.items()} == dict(blocks)
     assert len(blocks) == 5
 
 
 @pytest.mark.parametrize("missing", ["datasette", "uvicorn"])
-def test_without_the_extra(missing: str, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra(
+    missing: str, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == missing else find(name, *more))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name == missing else find(name, *more),
+    )
     outcome = dynabro("browse")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.problems[-1].endswith("is not installed. Try: pip install 'dynabro[web]'")
 
 
 needs_datasette = pytest.mark.skipif(
-    importlib.util.find_spec("datasette") is None, reason="Datasette is not installed: pip install 'dynabro[web]'"
+    importlib.util.find_spec("datasette") is None,
+    reason="Datasette is not installed: pip install 'dynabro[web]'",
 )
 
 
@@ -82,11 +99,16 @@ needs_datasette = pytest.mark.skipif(
         (
             "postgresql+psycopg://me:secret@host/results",
             2,
-            "db=postgresql+psycopg://me:***@host/results: a server's database. Try: dynabro db merge",
+            (
+                "db=postgresql+psycopg://me:***@host/results: a server's database. Try: dynabro db "
+                "merge"
+            ),
         ),
     ],
 )
-def test_databases_that_cannot_be_browsed(database: str, code: int, problem: str, dynabro: Dynabro, folder: Path) -> None:
+def test_databases_that_cannot_be_browsed(
+    database: str, code: int, problem: str, dynabro: Dynabro, folder: Path
+) -> None:
     (folder / "notes.txt").write_text("these are sixteen letters and more")
     outcome = dynabro("browse", "--db", database)
     assert (outcome.code, outcome.out) == (code, "")
@@ -109,8 +131,19 @@ class Site:
     """A process of ``dynabro browse``."""
 
     def __init__(self, database: Path) -> None:
-        words = [sys.executable, "-m", "dynabro_cli", "browse", "--db", str(database), "--port", "0"]
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+        words = [
+            sys.executable,
+            "-m",
+            "dynabro_cli",
+            "browse",
+            "--db",
+            str(database),
+            "--port",
+            "0",
+        ]
+        self.process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
         self.port = urlsplit(self.url).port or 0
@@ -135,7 +168,9 @@ def database(real_database: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def site(database: Path) -> Iterator[Site]:
-    pytest.importorskip("datasette", reason="Datasette is not installed: pip install 'dynabro[web]'")
+    pytest.importorskip(
+        "datasette", reason="Datasette is not installed: pip install 'dynabro[web]'"
+    )
     started = Site(database)
     yield started
     if started.process.poll() is None:
@@ -150,11 +185,24 @@ def test_it_reads_what_others_write_and_writes_nothing(site: Site, database: Pat
     change(database, "UPDATE runs SET sweep = 'meanwhile' WHERE id = 3")
     assert '"sweep": "meanwhile"' in site.get(f"/{NAME}/runs.json?_shape=objects&id=3")[1]
     before = read(database, "SELECT * FROM runs")
-    writes = ["DELETE FROM runs", "ATTACH 'x.db' AS x", "PRAGMA user_version = 1", "VACUUM INTO 'x.db'"]
-    for sql in [*writes, "WITH a AS (SELECT 1) DELETE FROM runs", "SELECT load_extension('x')", "SELECT writefile('x', 'y')"]:
+    writes = [
+        "DELETE FROM runs",
+        "ATTACH 'x.db' AS x",
+        "PRAGMA user_version = 1",
+        "VACUUM INTO 'x.db'",
+    ]
+    for sql in [
+        *writes,
+        "WITH a AS (SELECT 1) DELETE FROM runs",
+        "SELECT load_extension('x')",
+        "SELECT writefile('x', 'y')",
+    ]:
         assert site.get(f"/{NAME}?sql={quote(sql)}")[0] == 400, sql
     assert read(database, "SELECT * FROM runs") == before
-    assert sorted(path.name.removeprefix(database.name) for path in database.parent.iterdir()) in ([""], ["", "-shm", "-wal"])
+    assert sorted(path.name.removeprefix(database.name) for path in database.parent.iterdir()) in (
+        [""],
+        ["", "-shm", "-wal"],
+    )
     for path in (f"/{NAME}.db", "/-/sqlite-utils", "/_memory"):
         assert site.get(path)[0] in (403, 404), path
     for title in EXAMPLES:
@@ -165,12 +213,21 @@ def test_it_reads_what_others_write_and_writes_nothing(site: Site, database: Pat
 
 @thorough
 def test_only_this_machine_is_answered(site: Site) -> None:
-    for host in ("evil.example", f"evil.example:{site.port}", "", f"127.0.0.1.evil.example:{site.port}"):
+    for host in (
+        "evil.example",
+        f"evil.example:{site.port}",
+        "",
+        f"127.0.0.1.evil.example:{site.port}",
+    ):
         assert site.get(f"/{NAME}/runs.json", Host=host)[0] == 421, host
     assert site.get("/", Host=f"localhost:{site.port}")[0] == 200
-    listening = Path("/proc/net/tcp").read_text().split() + Path("/proc/net/tcp6").read_text().split()
+    listening = (
+        Path("/proc/net/tcp").read_text().split() + Path("/proc/net/tcp6").read_text().split()
+    )
     places = {
-        word.split(":")[0] for word in listening if word.endswith(f":{site.port:04X}") and set(word.split(":")[0]) != {"0"}
+        word.split(":")[0]
+        for word in listening
+        if word.endswith(f":{site.port:04X}") and set(word.split(":")[0]) != {"0"}
     }
     assert places == {"0100007F"}
 
@@ -186,7 +243,11 @@ def test_signals_end_it(number: int, code: int, site: Site) -> None:
 
 @thorough
 def test_other_pages_are_not_answered(site: Site) -> None:
-    for name, value in (("Sec-Fetch-Site", "cross-site"), ("Origin", "https://evil.example"), ("Origin", "null")):
+    for name, value in (
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Origin", "https://evil.example"),
+        ("Origin", "null"),
+    ):
         assert site.get(f"/{NAME}/runs.json", **{name: value})[0] == 403, value
     for name, value in (
         ("Sec-Fetch-Site", "same-origin"),
@@ -199,7 +260,11 @@ def test_other_pages_are_not_answered(site: Site) -> None:
 @thorough
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="SQLite's limits came to Python in 3.11")
 def test_a_statement_makes_no_value_that_fills_the_memory(site: Site) -> None:
-    for sql in ("select zeroblob(900000000)", "select length(randomblob(900000000))", "select hex(zeroblob(3000000))"):
+    for sql in (
+        "select zeroblob(900000000)",
+        "select length(randomblob(900000000))",
+        "select hex(zeroblob(3000000))",
+    ):
         status, text = site.get(f"/{NAME}.json?sql={quote(sql)}")
         assert status == 400
         assert "too big" in text
@@ -208,7 +273,9 @@ def test_a_statement_makes_no_value_that_fills_the_memory(site: Site) -> None:
 
 @thorough
 def test_a_second_signal_ends_it_at_once(site: Site) -> None:
-    endless = quote("WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT COUNT(*) FROM t")
+    endless = quote(
+        "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT COUNT(*) FROM t"
+    )
     asked = [http.client.HTTPConnection("127.0.0.1", site.port, timeout=200) for _ in range(9)]
     for connection in asked:
         connection.request("GET", f"/{NAME}.json?sql={endless}")
@@ -230,7 +297,9 @@ def test_a_browser_opens_it(site: Site) -> None:
         assert "training method" in page.locator("dl.column-descriptions").inner_text()
         page.locator("th.col-final_accuracy a").first.click()
         page.wait_for_url("**_sort*")
-        own = [text for text in page.locator("td.col-final_accuracy").all_inner_texts() if text.strip()]
+        own = [
+            text for text in page.locator("td.col-final_accuracy").all_inner_texts() if text.strip()
+        ]
         assert own == sorted(own, key=float)
         page.locator(".facet-results a", has_text="sgd").first.click()
         page.wait_for_url("**method=sgd*")

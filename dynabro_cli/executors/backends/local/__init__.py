@@ -24,8 +24,11 @@ FIRST = 2
 
 
 @contextlib.contextmanager
-def opened(options: Options, most: int, *, entry: str | None = None) -> Iterator[Callable[[Sequence[Run]], Places]]:
-    """Start some processes, which takes seconds, and yield the function that decides on their number.
+def opened(
+    options: Options, most: int, *, entry: str | None = None
+) -> Iterator[Callable[[Sequence[Run]], Places]]:
+    """Start some processes, which takes seconds, and yield the function that decides on their
+    number.
 
     Each process makes one run after another, and ends with this one.
 
@@ -39,7 +42,8 @@ def opened(options: Options, most: int, *, entry: str | None = None) -> Iterator
         yield functools.partial(_here, options)
         return
     free = free_host_memory()
-    with contextlib.ExitStack() as stack, contextlib.closing(Pool(entry)) as pool:  # clients end before their service
+    # clients end before their service
+    with contextlib.ExitStack() as stack, contextlib.closing(Pool(entry)) as pool:
         for place in range(min(options.jobs or FIRST, cores(), most)):
             pool.start(place)
         yield functools.partial(places_of, options, free, pool, stack)
@@ -54,7 +58,13 @@ def _here(options: Options, runs: Sequence[Run]) -> Places:
     return Places(options, placement.devices, 1, InProcess(), placement.notes, placement.sharing)
 
 
-def places_of(options: Options, free: float | None, pool: Pool, stack: contextlib.ExitStack, runs: Sequence[Run]) -> Places:
+def places_of(
+    options: Options,
+    free: float | None,
+    pool: Pool,
+    stack: contextlib.ExitStack,
+    runs: Sequence[Run],
+) -> Places:
     """Return a process for each place; fewer if the free memory is too small.
 
     Args:
@@ -65,7 +75,8 @@ def places_of(options: Options, free: float | None, pool: Pool, stack: contextli
         runs: The runs to make.
 
     Raises:
-        SpecError: An option is not legal for one of the runs, a run does not fit, or ``jobs`` runs do not fit at a time.
+        SpecError: An option is not legal for one of the runs, a run does not fit, or ``jobs`` runs
+            do not fit at a time.
     """
     placement = _placement(runs, options, functools.partial(mps.start, stack))
     jobs, notes = len(placement.devices), [*placement.notes]
@@ -81,8 +92,12 @@ def places_of(options: Options, free: float | None, pool: Pool, stack: contextli
     return Places(options, placement.devices, jobs, pool, notes, placement.sharing, placement.mps)
 
 
-def _placement(runs: Sequence[Run], options: Options, service: Callable[[], str | None]) -> Placement:
-    """Return the places of runs; raise SpecError if the device does not exist, or if it cannot make one of the runs."""
+def _placement(
+    runs: Sequence[Run], options: Options, service: Callable[[], str | None]
+) -> Placement:
+    """Return the places of runs; raise SpecError if the device does not exist, or if it cannot make
+    one of the runs.
+    """
     placement = place(runs, options, service)
     kinds = {(run.spec.precision, "cuda" if placement.sharing(run).gpu else "cpu") for run in runs}
     for kind, device in sorted(kinds):
@@ -90,8 +105,11 @@ def _placement(runs: Sequence[Run], options: Options, service: Callable[[], str 
     return placement
 
 
-def fitting(runs: Sequence[Run], jobs: int, options: Options, free: float, look: Callable[[Run], Look]) -> int:
-    """Return how many of ``runs``, at most ``jobs`` at a time, fit into the free memory, whichever meet.
+def fitting(
+    runs: Sequence[Run], jobs: int, options: Options, free: float, look: Callable[[Run], Look]
+) -> int:
+    """Return how many of ``runs``, at most ``jobs`` at a time, fit into the free memory, whichever
+    meet.
 
     The process that uses a GPU checks the GPU's memory itself.
 
@@ -115,6 +133,7 @@ def fitting(runs: Sequence[Run], jobs: int, options: Options, free: float, look:
         raise too_much(need, need.host, free, "are free")
     if fit < jobs and options.jobs is not None:
         raise SpecError(
-            f"jobs={options.jobs}: {fit} of these runs at a time fit into the free memory. Try: --jobs {fit}, or --force"
+            f"jobs={options.jobs}: {fit} of these runs at a time fit into the free memory. "
+            f"Try: --jobs {fit}, or --force"
         )
     return fit

@@ -1,4 +1,6 @@
-"""The back end of ``--jobs 0``: this process computes while the scheduler waits, as a debugger needs it."""
+"""The back end of ``--jobs 0``: this process computes while the scheduler waits, as a debugger
+needs it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,23 @@ from collections.abc import Collection, Iterator
 
 from dynabro_cli.executors import backend
 from dynabro_cli.executors.backend import Ended
-from dynabro_cli.executors.worker import MemoryCheck, Message, Request, Simulate, messages, simulation, tidy
+from dynabro_cli.executors.worker import (
+    MemoryCheck,
+    Message,
+    Request,
+    Simulate,
+    messages,
+    simulation,
+    tidy,
+)
 
 
 class InProcess:
     """One place, in this process: a ``Backend``.
 
-    Output of a run goes to the terminal, and a breakpoint stops there. A time limit counts at the next event only. A signal
-    during the computation ends it at once, and the run resumes from its last checkpoint.
+    Output of a run goes to the terminal, and a breakpoint stops there. A time limit counts at the
+    next event only. A signal during the computation ends it at once, and the run resumes from its
+    last checkpoint.
     """
 
     word = "computation"

@@ -1,4 +1,6 @@
-"""The back end of this machine: worker processes, each with a pipe, and the reasons of their deaths."""
+"""The back end of this machine: worker processes, each with a pipe, and the reasons of their
+deaths.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,13 @@ from dynabro_cli.executors.backend import Ended, Printed
 from dynabro_cli.executors.worker import PARENTS_SIGNALS, Begun, MemoryCheck, Ready, Request, Stop
 from dynabro_cli.machine.search_path import search_path
 
-PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from dynabro_cli.executors.worker import start; start(*sys.argv[1:4])"
-"""The program of a process. ``sys`` is built in: until its path is set, nothing is imported from the working folder."""
+PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[4:]; from dynabro_cli.executors.worker import "
+    "start; start(*sys.argv[1:4])"
+)
+"""The program of a process. ``sys`` is built in: until its path is set, nothing is imported from
+the working folder.
+"""
 WORKER = "dynabro_cli.executors.worker:serve"
 OF_ITSELF = "exited with code 0"
 GRACE = 5.0
@@ -30,8 +37,9 @@ GRACE = 5.0
 class Worker:
     """A process, started at once, and the pipe to it, which ends when the process ends.
 
-    Each worker has its own pipe: a worker that is killed while it writes could lock a shared queue for ever. The ``spawn``
-    method of multiprocessing would execute files of the working folder, and the main module of the user's program.
+    Each worker has its own pipe: a worker that is killed while it writes could lock a shared queue
+    for ever. The ``spawn`` method of multiprocessing would execute files of the working folder, and
+    the main module of the user's program.
 
     Attributes:
         ready: True after the process has reported that it waits for requests.
@@ -49,20 +57,36 @@ class Worker:
         self.ready = False
         self.connection, theirs = Pipe()
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # such as -O and -X utf8
-        words = [sys.executable, *flags, "-c", PROGRAM, entry, str(theirs.fileno()), str(os.getpid()), *search_path()]
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)  # inherited; the worker will ignore them
+        words = [
+            sys.executable,
+            *flags,
+            "-c",
+            PROGRAM,
+            entry,
+            str(theirs.fileno()),
+            str(os.getpid()),
+            *search_path(),
+        ]
+        # inherited; the worker will ignore them
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
         try:
-            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+            )
         except OSError as error:
             self.connection.close()
-            raise RunError(f"no worker process can be started ({error.strerror}). Try: a smaller --jobs") from error
+            raise RunError(
+                f"no worker process can be started ({error.strerror}). Try: a smaller --jobs"
+            ) from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             theirs.close()
         self.pid = self._process.pid
 
     def send(self, message: Request | Stop | bool) -> None:
-        """Send a message; nothing for a dead worker, whose death is found when its messages are received."""
+        """Send a message; nothing for a dead worker, whose death is found when its messages are
+        received.
+        """
         with contextlib.suppress(OSError):
             self.connection.send(message)
 
@@ -91,7 +115,9 @@ class Worker:
         if code >= 0:
             return f"exited with code {code}"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        return f"was killed by {name}" + (", most likely because memory ran out" if -code == signal.SIGKILL else "")
+        return f"was killed by {name}" + (
+            ", most likely because memory ran out" if -code == signal.SIGKILL else ""
+        )
 
     def close(self) -> None:
         """Release the parent's resources of a dead worker."""
@@ -108,7 +134,8 @@ class Pool:
 
     Attributes:
         capacity: Most processes at a time.
-        check: The memory that a process compares with a run's needs: the GPU's alone if the machine's was checked for all runs.
+        check: The memory that a process compares with a run's needs: the GPU's alone if the
+            machine's was checked for all runs.
     """
 
     word = "process"
@@ -126,7 +153,9 @@ class Pool:
         self._end([place for place in self._workers if place >= places])
 
     def free(self, place: int) -> bool:
-        """Return True if there is no process here, or one that has reported that it waits for requests."""
+        """Return True if there is no process here, or one that has reported that it waits for
+        requests.
+        """
         return place not in self._workers or self._workers[place].ready
 
     def start(self, place: int) -> bool:
@@ -153,7 +182,9 @@ class Pool:
             time.sleep(seconds or 0)
 
     def collect(self) -> Iterator[tuple[int, backend.Message | Ended]]:
-        """Yield at most one message of each living worker, so that all make progress, and what the dead ones had sent."""
+        """Yield at most one message of each living worker, so that all make progress, and what the
+        dead ones had sent.
+        """
         ready, self._ready = self._ready, set()
         for place, one in list(self._workers.items()):
             message = one.receive() if one.connection in ready else None
@@ -165,10 +196,13 @@ class Pool:
                 end = one.reap()
                 while self._workers.get(place) is one and (last := one.left()) is not None:
                     yield from self._known(place, one, last)
-                if self._forget(place, one):  # a process may end itself between two runs, which is not a failed start
+                # a process may end itself between two runs, which is not a failed start
+                if self._forget(place, one):
                     yield place, Ended(end, counts=not (one.ready and end == OF_ITSELF))
 
-    def _known(self, place: int, one: Worker, message: worker.Message) -> Iterator[tuple[int, backend.Message]]:
+    def _known(
+        self, place: int, one: Worker, message: worker.Message
+    ) -> Iterator[tuple[int, backend.Message]]:
         if isinstance(message, Begun):
             yield place, Printed(f"begun by process {one.pid}")
         if not isinstance(message, Ready):

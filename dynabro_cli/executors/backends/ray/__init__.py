@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from dynabro_cli import __version__
-from dynabro_cli.errors import DynabroError, NotFoundError, PreemptedError, RunError, SpecError, first_line, last_line
+from dynabro_cli.errors import (
+    DynabroError,
+    NotFoundError,
+    PreemptedError,
+    RunError,
+    SpecError,
+    first_line,
+    last_line,
+)
 from dynabro_cli.executors._api import ON_CPU, Options, Sharing
 from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.interruptions import USUAL
@@ -26,11 +34,15 @@ from dynabro_cli.experiment.resolve import Run
 
 SIMULATION = "dynabro_cli.executors.worker:simulation"
 SYSTEM_RETRIES = 3
-"""Least number of retries of a run whose process or node was lost; a checkpoint resets the count."""
+"""Least number of retries of a run whose process or node was lost; a checkpoint resets the
+count.
+"""
 MOST_SLOTS = 1000
 CONNECT_SECONDS = 10.0
 CONNECT_ATTEMPTS = 3
-"""Attempts to open a ``ray://`` connection: the server gives up if its own process is slow to start."""
+"""Attempts to open a ``ray://`` connection: the server gives up if its own process is slow to
+start.
+"""
 START_SECONDS = 120.0
 """Seconds for the first process in the cluster to start."""
 CLIENT_LOG = "ray.util.client.logsclient"
@@ -41,28 +53,38 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 @contextlib.contextmanager
-def opened(options: Options, most: int, *, entry: str = SIMULATION) -> Iterator[Callable[[Sequence[Run]], Places]]:
-    """Connect to a cluster, and yield the function that decides on the resources of a run and the number of runs at a time.
+def opened(
+    options: Options, most: int, *, entry: str = SIMULATION
+) -> Iterator[Callable[[Sequence[Run]], Places]]:
+    """Connect to a cluster, and yield the function that decides on the resources of a run and the
+    number of runs at a time.
 
-    A run takes ``threads`` CPUs (1 if None), and 1 / ``jobs_per_gpu`` of a GPU if the device is ``cuda``, or ``auto`` with GPUs
-    in the cluster and a model that is not small. ``jobs`` is the number of runs submitted at a time, by default the number that
-    fits. ``data_dir`` is a folder on the nodes, which need not reach the database. A run whose process or node is lost is
-    retried ``SYSTEM_RETRIES`` or ``max_retries`` times, whichever is more, counted from the last checkpoint. An existing
-    connection to Ray is used.
+    A run takes ``threads`` CPUs (1 if None), and 1 / ``jobs_per_gpu`` of a GPU if the device is
+    ``cuda``, or ``auto`` with GPUs in the cluster and a model that is not small. ``jobs`` is the
+    number of runs submitted at a time, by default the number that fits. ``data_dir`` is a folder on
+    the nodes, which need not reach the database. A run whose process or node is lost is retried
+    ``SYSTEM_RETRIES`` or ``max_retries`` times, whichever is more, counted from the last
+    checkpoint. An existing connection to Ray is used.
 
     Args:
-        options: The options. ``address`` is ``HOST:PORT`` of a cluster that this machine is a node of, ``ray://HOST:PORT`` of
-            any, or ``auto``, as by default: ``RAY_ADDRESS``, or the cluster that was started on this machine.
+        options: The options. ``address`` is ``HOST:PORT`` of a cluster that this machine is a node
+            of, ``ray://HOST:PORT`` of any, or ``auto``, as by default: ``RAY_ADDRESS``, or the
+            cluster that was started on this machine.
         most: Most runs that may be made.
-        entry: A function on the nodes, as ``module:name``, that returns the function that makes a run.
+        entry: A function on the nodes, as ``module:name``, that returns the function that makes a
+            run.
 
     Raises:
-        SpecError: Ray is not installed, or an option is not legal, or not legal for the cluster; nothing has started.
+        SpecError: Ray is not installed, or an option is not legal, or not legal for the cluster;
+            nothing has started.
         NotFoundError: There is no cluster at the address.
         RunError: The nodes cannot start a run.
     """
     if options.device not in DEVICES:
-        raise SpecError(f"device={options.device} is not legal on Ray, which gives out GPUs; legal: {', '.join(DEVICES)}")
+        raise SpecError(
+            f"device={options.device} is not legal on Ray, which gives out GPUs; legal: "
+            f"{', '.join(DEVICES)}"
+        )
     with _connected(_import_ray(), options.address or "auto") as ray:
         yield functools.partial(_places, ray, options, entry)
 
@@ -85,12 +107,15 @@ def _places(ray: Any, options: Options, entry: str, runs: Sequence[Run]) -> Plac
         [share.device],
         jobs or MOST_SLOTS,
         RayTasks(_mailbox(ray), share, entry, jobs),
-        sharing=lambda run: Sharing(True, most=MOST_SLOTS) if share.gpus and look(run).gpu else ON_CPU,
+        sharing=lambda run: (
+            Sharing(True, most=MOST_SLOTS) if share.gpus and look(run).gpu else ON_CPU
+        ),
     )
 
 
 def _import_ray() -> Any:
-    """Import Ray, silenced: its messages about lost nodes and cancelled tasks are pages, and the outcomes say what matters.
+    """Import Ray, silenced: its messages about lost nodes and cancelled tasks are pages, and the
+    outcomes say what matters.
 
     Ray reads both variables when it is imported. It prints no line that the pattern matches.
     """
@@ -100,7 +125,9 @@ def _import_ray() -> Any:
         import ray
         import ray.util.client
     except ImportError as error:
-        raise SpecError(f"--executor ray needs Ray ({error}). Try: pip install 'dynabro[ray]'") from error
+        raise SpecError(
+            f"--executor ray needs Ray ({error}). Try: pip install 'dynabro[ray]'"
+        ) from error
     return ray
 
 
@@ -146,30 +173,46 @@ def _found() -> tuple[str, str]:
 
 
 def _reach(address: str, named: str) -> None:
-    """Raise NotFoundError if nothing listens at the address: Ray itself tries for long, and may end the process."""
+    """Raise NotFoundError if nothing listens at the address: Ray itself tries for long, and may end
+    the process.
+    """
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         if address.startswith("ray://"):
-            raise SpecError(f"address={address} is not legal. Try: ray://HOST:PORT, where the port is 10001 by default")
+            raise SpecError(
+                f"address={address} is not legal. Try: ray://HOST:PORT, where the port is "
+                "10001 by default"
+            )
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except (OSError, ValueError, OverflowError) as error:
-        way = "--address HOST:PORT" if named == "--address" else "ray start --head, or --address HOST:PORT"
-        raise NotFoundError(f"no Ray cluster answers at {address}, which {named} names ({error}). Try: {way}") from error
+        way = (
+            "--address HOST:PORT"
+            if named == "--address"
+            else "ray start --head, or --address HOST:PORT"
+        )
+        raise NotFoundError(
+            f"no Ray cluster answers at {address}, which {named} names ({error}). Try: {way}"
+        ) from error
 
 
 def _connect(ray: Any, address: str) -> None:
     try:
         with _own_signals():
             logging.getLogger(CLIENT_LOG).disabled = True
-            # Ray sends the working folder to the nodes, which would import its files first; for clients it does not
+            # Ray sends the working folder to the nodes, which would import its files first; for
+            # clients it does not
             job = ray.job_config.JobConfig(_client_job=True)
-            ray.init(address=address, job_config=job, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(
+                address=address, job_config=job, log_to_driver=False, logging_level=logging.ERROR
+            )
     except ConnectionError as error:
         if address != "auto":
             raise
-        raise NotFoundError("no Ray cluster runs on this machine, and RAY_ADDRESS names none. Try: --address") from error
+        raise NotFoundError(
+            "no Ray cluster runs on this machine, and RAY_ADDRESS names none. Try: --address"
+        ) from error
     except SystemExit as error:  # Ray's own handler turns SIGTERM into this
         raise PreemptedError("terminated; no run was in progress; run the command again") from error
 
@@ -193,21 +236,28 @@ def _mailbox(ray: Any) -> Any:
     from dynabro_cli.executors.backends.ray.node import Mailbox
 
     head = {HEAD: 0.001} if HEAD in ray.cluster_resources() else {}
-    mailbox = ray.remote(num_cpus=0, resources=head, max_concurrency=10 * MOST_SLOTS)(Mailbox).remote()
+    mailbox = ray.remote(num_cpus=0, resources=head, max_concurrency=10 * MOST_SLOTS)(
+        Mailbox
+    ).remote()
     try:
         theirs = _aside(lambda: ray.get(mailbox.version.remote(), timeout=START_SECONDS))
     except ray.exceptions.RayError as error:
         why = last_line(error) or type(error).__name__  # the exception that was raised on a node
-        raise RunError(f"Ray cannot run dynabro ({why}). Try: dynabro {__version__} on every node") from error
+        raise RunError(
+            f"Ray cannot run dynabro ({why}). Try: dynabro {__version__} on every node"
+        ) from error
     if theirs != __version__:
         raise DynabroError(
-            f"the Ray cluster has dynabro {theirs}, but this is {__version__}; install the same version on all nodes"
+            f"the Ray cluster has dynabro {theirs}, but this is {__version__}; install the "
+            "same version on all nodes"
         )
     return mailbox
 
 
 def _aside(call: Callable[[], Any]) -> Any:
-    """Call a function in a thread, and wait for it: a signal can interrupt this wait, but not Ray's own code."""
+    """Call a function in a thread, and wait for it: a signal can interrupt this wait, but not Ray's
+    own code.
+    """
     future: Future[Any] = Future()
 
     def serve() -> None:
@@ -242,8 +292,15 @@ class Share:
         return int(min(by_cpu, by_gpu))
 
 
-def share_of(options: Options, nodes: Sequence[Mapping[str, Any]], runs: Sequence[Run], look: Callable[[Run], Look]) -> Share:
-    """Return the resources of each run; raise SpecError if no node has as much, unless the cluster can grow."""
+def share_of(
+    options: Options,
+    nodes: Sequence[Mapping[str, Any]],
+    runs: Sequence[Run],
+    look: Callable[[Run], Look],
+) -> Share:
+    """Return the resources of each run; raise SpecError if no node has as much, unless the cluster
+    can grow.
+    """
     having = [node["Resources"] for node in nodes if node["Alive"]]
     gpus = any(resources.get("GPU", 0) >= 1 for resources in having)
     if options.device == "cuda" and not gpus:
@@ -252,11 +309,15 @@ def share_of(options: Options, nodes: Sequence[Mapping[str, Any]], runs: Sequenc
     usual = FILLING if any(one.fills for one in on_gpu) else WITHOUT_MPS
     share = Share(options.threads or 1, 1 / (options.jobs_per_gpu or usual) if on_gpu else 0.0)
     if not share.gpus and any(run.spec.precision == "tf32" for run in runs):
-        raise SpecError("precision=tf32: TensorFloat-32 needs a CUDA GPU; the runs would be made on CPUs")
+        raise SpecError(
+            "precision=tf32: TensorFloat-32 needs a CUDA GPU; the runs would be made on CPUs"
+        )
     if not share.fit(nodes) and options.jobs is None:
         most = max((resources.get("CPU", 0) for resources in having), default=0)
         raise SpecError(
-            f"no node of the Ray cluster has room for a run with threads={share.cpus}{' and a GPU' if share.gpus else ''}; "
-            f"the largest has {most:g} CPUs. Try: a smaller --threads, or --jobs N for a cluster that grows when asked for N"
+            "no node of the Ray cluster has room for a run with "
+            f"threads={share.cpus}{' and a GPU' if share.gpus else ''}; "
+            f"the largest has {most:g} CPUs. Try: a smaller --threads, or --jobs N for a "
+            "cluster that grows when asked for N"
         )
     return share

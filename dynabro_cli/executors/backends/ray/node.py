@@ -1,8 +1,10 @@
-"""The part of a sweep that runs in a Ray cluster: the tasks that make its runs, and the mailbox between them and the driver.
+"""The part of a sweep that runs in a Ray cluster: the tasks that make its runs, and the mailbox
+between them and the driver.
 
-A run sends its events in calls of an actor, the mailbox. No node can call the driver of a ``ray://`` address, and Ray repeats
-lost items of a generator from the first one, assuming they are the same. Checkpoints travel with the events, and through Ray's
-object store to the node where the run resumes. So nodes and driver need no common folder.
+A run sends its events in calls of an actor, the mailbox. No node can call the driver of a
+``ray://`` address, and Ray repeats lost items of a generator from the first one, assuming they are
+the same. Checkpoints travel with the events, and through Ray's object store to the node where the
+run resumes. So nodes and driver need no common folder.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ MOST_PRINTED = 1 << 16
 """Most bytes of output of a run per exchange."""
 
 Order = Literal["go", "leave", "drop"]
-"""Order to a run: continue; hand over a checkpoint and end; or end at once, because the driver no longer waits for it."""
+"""Order to a run: continue; hand over a checkpoint and end; or end at once, because the driver no
+longer waits for it.
+"""
 
 
 IMPORTANT = (Begun, Started, Checkpointed, Finished, Diverged, Failure, Left, Misplaced)
@@ -49,7 +53,8 @@ IMPORTANT = (Begun, Started, Checkpointed, Finished, Diverged, Failure, Left, Mi
 class Mailbox:
     """An actor between the runs of one sweep and its driver, whose calls wait without a thread.
 
-    A run's call returns when the driver has taken its messages, so that runs wait for a slow database.
+    A run's call returns when the driver has taken its messages, so that runs wait for a slow
+    database.
     """
 
     def __init__(self) -> None:
@@ -65,7 +70,9 @@ class Mailbox:
         return __version__
 
     async def exchange(self, attempt: int, messages: Sequence[Message]) -> Order:
-        """Take messages of an attempt at a run, and return its order; after ``Started`` the driver decides."""
+        """Take messages of an attempt at a run, and return its order; after ``Started`` the driver
+        decides.
+        """
         if messages and attempt not in self._dropped:
             delivery = asyncio.get_running_loop().create_future()
             self._waiting.append((attempt, messages))
@@ -77,7 +84,9 @@ class Mailbox:
         return "drop" if attempt in self._dropped else "leave" if self._leaving else "go"
 
     async def take(self, seconds: float) -> list[tuple[int, Sequence[Message]]]:
-        """Return the messages that have arrived, by attempt; if there are none, wait for the given time."""
+        """Return the messages that have arrived, by attempt; if there are none, wait for the given
+        time.
+        """
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._arrived.wait(), seconds)
         self._arrived.clear()
@@ -114,7 +123,8 @@ def make(mailbox: Any, attempt: int, request: Request, entry: str) -> None:
         mailbox: The actor.
         attempt: A number that no other attempt at a run has in this sweep.
         request: The run; the driver writes its log.
-        entry: A function, as ``module:name``, that returns the function that makes a run; called once per process.
+        entry: A function, as ``module:name``, that returns the function that makes a run; called
+            once per process.
     """
     simulate = _simulation(entry)
     with _printing() as printed, contextlib.closing(_Sender(mailbox, attempt, printed)) as sender:
@@ -144,7 +154,8 @@ class _DroppedError(BaseException):
 
 
 class _Sender:
-    """The connection to the mailbox: a thread sends messages, one exchange after another, while the run continues.
+    """The connection to the mailbox: a thread sends messages, one exchange after another, while the
+    run continues.
 
     Args:
         mailbox: The actor.
@@ -181,7 +192,9 @@ class _Sender:
         self._check()
 
     def asked(self) -> bool:
-        """Return True if the run must hand over a checkpoint and end; raise _DroppedError if it must end at once."""
+        """Return True if the run must hand over a checkpoint and end; raise _DroppedError if it
+        must end at once.
+        """
         self._check()
         return self.order == "leave"
 
@@ -222,13 +235,16 @@ class _Sender:
         sys.stdout.flush()
         text = os.read(self._printed, MOST_PRINTED).decode(errors="replace")
         printed = [Printed(text)] if text else []
-        return cast(Order, ray.get(self._mailbox.exchange.remote(self._attempt, [*printed, *messages])))
+        return cast(
+            Order, ray.get(self._mailbox.exchange.remote(self._attempt, [*printed, *messages]))
+        )
 
 
 @functools.cache
 def _simulation(entry: str) -> Simulate:
     """Return the function from ``entry``, which keeps what one run can leave for the next."""
-    faulthandler.enable(os.dup(2))  # a crash of native code leaves a trace in Ray's log of this process
+    # a crash of native code leaves a trace in Ray's log of this process
+    faulthandler.enable(os.dup(2))
     _first_gpus()
     module, _, name = entry.partition(":")
     return cast(Simulate, getattr(importlib.import_module(module), name)())
@@ -241,13 +257,17 @@ def _first_gpus() -> str | None:
 
 
 def _misplaced() -> bool:
-    """Return True if this process uses another GPU than Ray has given it now; CUDA keeps the GPUs that it has seen first."""
+    """Return True if this process uses another GPU than Ray has given it now; CUDA keeps the GPUs
+    that it has seen first.
+    """
     return worker.on_gpu() and os.environ.get("CUDA_VISIBLE_DEVICES") != _first_gpus()
 
 
 @contextlib.contextmanager
 def _printing() -> Iterator[int]:
-    """Redirect output to a file, to be read from the descriptor; the file is removed however the process ends."""
+    """Redirect output to a file, to be read from the descriptor; the file is removed however the
+    process ends.
+    """
     descriptor, name = tempfile.mkstemp(prefix="dynabro-")
     try:
         with worker.printing_to(Path(name)):

@@ -1,7 +1,8 @@
-"""The back end of a Ray cluster: tasks, the driver's side of their mailbox, and the size of the cluster.
+"""The back end of a Ray cluster: tasks, the driver's side of their mailbox, and the size of the
+cluster.
 
-A task is one attempt at a run, and Ray must not repeat it: a new attempt gets the last checkpoint, and late messages of the old
-one are dropped. Tasks that fit nowhere wait in Ray, unclaimed.
+A task is one attempt at a run, and Ray must not repeat it: a new attempt gets the last checkpoint,
+and late messages of the old one are dropped. Tasks that fit nowhere wait in Ray, unclaimed.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ MEASURE_SECONDS = 5.0
 class RayTasks:
     """Tasks in a Ray cluster: a ``Backend``.
 
-    A place keeps its task until the task has ended, which is later than the run's end. Otherwise Ray would start another
-    process for the next task.
+    A place keeps its task until the task has ended, which is later than the run's end. Otherwise
+    Ray would start another process for the next task.
 
     Args:
         mailbox: The actor.
         share: Resources of a run.
-        entry: The function on the nodes that returns the function that makes a run, as ``module:name``.
+        entry: The function on the nodes that returns the function that makes a run, as
+            ``module:name``.
         jobs: Most runs at a time; None for the number that fits the cluster.
     """
 
@@ -49,8 +51,11 @@ class RayTasks:
 
     def __init__(self, mailbox: Any, share: Share, entry: str, jobs: int | None) -> None:
         self._mailbox, self._entry, self._jobs = mailbox, entry, jobs
-        # GPU tasks would have a process each by default; one that finds itself on another GPU says so
-        self._task = ray.remote(num_cpus=share.cpus, num_gpus=share.gpus, max_calls=0, max_retries=0)(make)
+        # GPU tasks would have a process each by default; one that finds itself on another GPU says
+        # so
+        self._task = ray.remote(
+            num_cpus=share.cpus, num_gpus=share.gpus, max_calls=0, max_retries=0
+        )(make)
         self._attempts = itertools.count()
         self._tasks: dict[int, tuple[int, Any]] = {}  # place -> attempt, task
         self._places: dict[int, int] = {}  # attempt -> place
@@ -97,7 +102,13 @@ class RayTasks:
                 yield place, item.message
             else:
                 self._forget(place)
-                yield place, Ended(in_words(item.error), counts=not isinstance(item.error, ray.exceptions.NodeDiedError))
+                yield (
+                    place,
+                    Ended(
+                        in_words(item.error),
+                        counts=not isinstance(item.error, ray.exceptions.NodeDiedError),
+                    ),
+                )
 
     def leave(self, places: Collection[int]) -> None:
         """Let every run hand over a checkpoint and end."""
@@ -178,7 +189,8 @@ class Inbox:
         found = [self._items.popleft() for _ in range(len(self._items))]
         if not found and self._error is not None:
             raise DisconnectedError(
-                f"the connection to the Ray cluster is lost ({in_words(self._error)}); what was stored before is intact; the "
+                f"the connection to the Ray cluster is lost ({in_words(self._error)}); what "
+                "was stored before is intact; the "
                 "same command resumes"
             ) from self._error
         self._room.set()
