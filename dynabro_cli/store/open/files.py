@@ -1,5 +1,5 @@
-"""Files of SQLite databases: their paths and URIs, what they hold, what belongs to them, and the
-file systems they are on.
+"""Files of SQLite databases: their paths and URIs, what they hold, and the file systems they are
+on.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import threading
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
@@ -16,7 +15,6 @@ from sqlalchemy.exc import ArgumentError
 from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError
 from dynabro_cli.machine.strangers_files import SQLITE_MAGIC
 from dynabro_cli.store.open.connections import connect_reader
-from dynabro_cli.store.open.schema import SchemaEntry, entries
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.tables import APPLICATION_ID
 
@@ -100,40 +98,27 @@ def read_only_uri(path: Path, *, for_a_moment: bool = False) -> str:
     return f"{path.as_uri()}?mode=ro" + ("&immutable=1" if lonely else "")
 
 
-def file_version(path: Path) -> int | None:
+def file_version(path: Path, patience: float | None = None) -> int | None:
     """Return the schema version of a dynabro database, None without tables; the file is not
     written.
+
+    Args:
+        path: The file.
+        patience: As in ``open_read_only``.
 
     Raises:
         DatabaseError: The file is not a dynabro database, or is damaged.
         NotFoundError: The file cannot be read.
     """
-    return examined(path)[0]
-
-
-def examined(path: Path, patience: float | None = None) -> tuple[int | None, list[SchemaEntry]]:
-    """Return schema version and schema of a file; ``patience`` as in ``open_read_only``, errors as
-    in ``file_version``.
-    """
-    stranger = f"{path} is not a dynabro database. Try: another --db"
-    if path.is_dir():
-        raise DatabaseError(f"{path} is a folder, not a database. Try: a file for --db")
-    if path.exists() and not path.is_file():
-        raise DatabaseError(f"{path} is a device or a pipe, not a database. Try: a file for --db")
-    try:
-        head = first_bytes(path)
-    except FileNotFoundError as error:
+    if not path.exists():
         raise NotFoundError(
             f"there is no database {path}. Try: dynabro run, which makes one, or another --db"
-        ) from error
-    except OSError as error:
-        raise NotFoundError(
-            f"{path} cannot be read ({error.strerror}). Try: another --db"
-        ) from error
-    if not head:
-        return None, []
-    if head != SQLITE_MAGIC:
-        raise DatabaseError(stranger)
+        )
+    if not path.is_file():  # SQLite would wait for a pipe
+        kind = "folder" if path.is_dir() else "device or a pipe"
+        raise DatabaseError(f"{path} is a {kind}, not a database. Try: a file for --db")
+    if not os.access(path, os.R_OK):
+        raise NotFoundError(f"{path} cannot be read (Permission denied). Try: another --db")
     uri = read_only_uri(path, for_a_moment=True)
     with (
         translated_errors(str(path)),
@@ -141,162 +126,68 @@ def examined(path: Path, patience: float | None = None) -> tuple[int | None, lis
     ):
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        found = entries(connection)
-    if application == 0 and version == 0 and not found:
-        return None, []
+        tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
+    if application == 0 and version == 0 and not tables:
+        return None
     if application != APPLICATION_ID:
-        raise DatabaseError(stranger)
-    return version, found
-
-
-SIDE_SUFFIXES = ("-wal", "-shm", "-journal")
-FOLDER_SUFFIX = ".d"
-MOST_KEPT = 256
-
-_kept: dict[tuple[int, int], int] = {}
-_lock = threading.Lock()
-
-
-def first_bytes(path: Path) -> bytes:
-    """Return the first 16 bytes of a file, which this process may have open as an SQLite database.
-
-    When a process closes any descriptor of a file, the system drops all its locks on the file,
-    SQLite's among them: another process could then remove the log that this one writes to (SQLite's
-    "How To Corrupt", 2.2). So the descriptors of databases, and of empty files, which may become
-    one, stay open; the oldest of more than ``MOST_KEPT`` is closed.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
-    status = path.stat()
-    with _lock:
-        known = _kept.get((status.st_dev, status.st_ino))
-        if known is not None:
-            return os.pread(known, len(SQLITE_MAGIC), 0)
-        descriptor = os.open(path, os.O_RDONLY)
-        found = os.fstat(descriptor)
-        head = os.pread(descriptor, len(SQLITE_MAGIC), 0)
-        if head not in (b"", SQLITE_MAGIC):
-            os.close(descriptor)
-            return head
-        _kept[found.st_dev, found.st_ino] = descriptor
-        if len(_kept) > MOST_KEPT:
-            os.close(_kept.pop(next(iter(_kept))))
-        return head
+        raise DatabaseError(f"{path} is not a dynabro database. Try: another --db")
+    return version
 
 
 def is_sqlite(path: Path) -> bool:
-    """Return True if ``path`` is an SQLite database, or a file that cannot be read and so may be
-    one.
+    """Return True if ``path`` is an SQLite database.
 
-    A file without content is a database as soon as SQLite keeps a log or a journal beside it.
+    This process must not have the database open: when it closes any descriptor of a file, the
+    system drops all its locks on the file, SQLite's among them (SQLite's "How To Corrupt", 2.2).
     """
     if not path.is_file():
         return False
-    try:
-        head = first_bytes(path)
-    except OSError:
-        return True
-    return head == SQLITE_MAGIC or any(
-        path.with_name(path.name + suffix).exists() for suffix in SIDE_SUFFIXES
-    )
-
-
-def owner(path: Path) -> Path | None:
-    """Return the database that ``path`` belongs to, as a log or journal of SQLite, or by its
-    folder; None for other files.
-
-    Args:
-        path: An absolute path without symbolic links; it need not exist.
-    """
-    if path.name:
-        for suffix in SIDE_SUFFIXES:
-            base = _without(path, suffix)
-            if base is not None and (is_sqlite(base) or _is_empty(base)):
-                return base
-    for place in (path, *path.parents):
-        base = _without(place, FOLDER_SUFFIX)
-        if base is not None and is_sqlite(base):
-            return base
-    return None
-
-
-def refuse_side_names(path: Path) -> None:
-    """Raise CannotWriteError if SQLite would destroy a database: a new one named like a log, or one
-    where a log is to be.
-    """
-    base = next((base for suffix in SIDE_SUFFIXES if (base := _without(path, suffix))), None)
-    if base is not None and not path.exists():
-        raise CannotWriteError(
-            f"{path}: SQLite writes a log under this name beside {base.name}. Try: another name"
-        )
-    for side in (path.with_name(path.name + suffix) for suffix in SIDE_SUFFIXES):
-        if side.is_file() and side.stat().st_size and first_bytes(side) == SQLITE_MAGIC:
-            raise CannotWriteError(
-                f"{path}: SQLite would write its log over the database {side}. Try: mv {side}, "
-                "or another name"
-            )
-
-
-def _without(path: Path, suffix: str) -> Path | None:
-    """Return ``path`` without a suffix, in either case, because file systems may ignore it; None if
-    it has another suffix.
-    """
-    name = path.name[: -len(suffix)]
-    return path.with_name(name) if name and path.name.lower().endswith(suffix) else None
-
-
-def _is_empty(path: Path) -> bool:
-    """Return True for an empty file, which SQLite makes first of a new database."""
-    return path.is_file() and not path.stat().st_size
+    with path.open("rb") as file:
+        return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
 
 
 MOUNTS = Path("/proc/self/mountinfo")
-NETWORK = frozenset(
-    (
-        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "coda", "ncpfs", "ceph", "glusterfs"),
-        *(
-            "lustre",
-            "gpfs",
-            "beegfs",
-            "fhgfs",
-            "orangefs",
-            "pvfs2",
-            "panfs",
-            "wekafs",
-            "gfs2",
-            "ocfs2",
-        ),
-        *(
-            f"fuse.{name}"
-            for name in (
-                "sshfs",
-                "glusterfs",
-                "ceph",
-                "ceph-fuse",
-                "juicefs",
-                "mfs",
-                "weed",
-                "quobyte",
-                "dfuse",
-            )
-        ),
-        *(
-            f"fuse.{name}"
-            for name in (
-                "hdfs",
-                "s3fs",
-                "gcsfuse",
-                "rclone",
-                "goofys",
-                "blobfuse",
-                "blobfuse2",
-                "gvfsd-fuse",
-            )
-        ),
-        *(f"fuse.{name}" for name in ("smbnetfs", "davfs", "davfs2")),
-    )
-)
+NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "afs",
+    "coda",
+    "ncpfs",
+    "ceph",
+    "glusterfs",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "fhgfs",
+    "orangefs",
+    "pvfs2",
+    "panfs",
+    "wekafs",
+    "gfs2",
+    "ocfs2",
+    "sshfs",
+    "ceph-fuse",
+    "juicefs",
+    "mfs",
+    "weed",
+    "quobyte",
+    "dfuse",
+    "hdfs",
+    "s3fs",
+    "gcsfuse",
+    "rclone",
+    "goofys",
+    "blobfuse",
+    "blobfuse2",
+    "gvfsd-fuse",
+    "smbnetfs",
+    "davfs",
+    "davfs2",
+}
+"""Kinds of file systems that several machines share, without the ``fuse.`` of some of them."""
 
 
 def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
@@ -326,7 +217,7 @@ def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
         if under and len(point) >= longest:  # the later of two mounts on one folder is visible
             longest, kind = len(point), fields[fields.index(b"-", 6) + 1]
     name = os.fsdecode(kind)
-    return name if name in NETWORK else None
+    return name if name.removeprefix("fuse.") in NETWORK else None
 
 
 def refuse_network(path: Path) -> None:
