@@ -19,7 +19,6 @@ from sqlalchemy import Engine
 
 from dynabro_cli import events
 from dynabro_cli.errors import BusyError, DatabaseError, NotFoundError, SpecError
-from dynabro_cli.store import trials
 from dynabro_cli.store.care import merge as merge_module
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import Merged, merge
@@ -27,7 +26,6 @@ from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from dynabro_cli.store.origin import Origin, diff_of
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.sweep_entry import SweepEntry
 from tests.postgres import empty_database
 from tests.store import made, sound
 from tests.store.made import change, read, record
@@ -277,30 +275,6 @@ def test_an_unsound_run_is_left_out(sql: str, problem: str, database: str, other
     assert merged.copied == [sound.key(2)]
     assert problem in "; ".join(merged.unsound[1])
     assert statuses(database) == {sound.key(2): "finished"}
-
-
-def test_a_search_that_cannot_be_stored_is_left_out(database: str, other: str) -> None:
-    engine = open_for_writing(other)
-    yaml = "name: s\nsearch: {attack: [sf]}\n"
-    with SweepEntry(
-        engine, name="s", runs=1, to_make={}, jobs=1, executor="local", text=lambda _: yaml
-    ) as entry:
-        record(engine, sound.run(1))
-        with engine.begin() as connection:
-            trials.begin(connection, "s", 0, entry.id, {"attack": 0}, [sound.key(1)])
-    engine.dispose()
-    # another program's tables have neither keys nor checks
-    with contextlib.closing(sqlite3.connect(other)) as raw, raw:
-        raw.executescript(
-            "CREATE TABLE copy AS SELECT * FROM trials; DROP TABLE trials; ALTER TABLE copy "
-            "RENAME TO trials; INSERT INTO trials SELECT * FROM trials"
-        )
-    merged = merge(other, database)
-    assert merged.copied == [sound.key(1)]
-    (problem,) = merged.unsound_rows
-    assert problem.startswith("searches and findings: they cannot be stored")
-    assert read(database, "SELECT COUNT(*) FROM sweeps") == [(0,)]
-    assert check(database).problems == []
 
 
 @pytest.mark.parametrize("content", [b"", b"no zlib", zlib.compress(b"other changes")])

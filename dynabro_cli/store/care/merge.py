@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 from sqlalchemy import Boolean, Connection, Row, RowMapping, Table, delete, insert, select, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DataError, IntegrityError
 
 from dynabro_cli.components.digests import versions
-from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError, first_line
+from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import kappas, trials
 from dynabro_cli.store.care.check import damage, unsound_runs
@@ -61,7 +60,6 @@ class Merged:
         trials: Number of trials of searches that are new here.
         other_searches: Searches whose trials were not merged, because another search of the name is
             here.
-        unsound_rows: Why the trials and the findings were not merged; empty if they were.
         versions: Number of versions of a task's data among the runs of both databases, by task, if
             there are several.
     """
@@ -76,7 +74,6 @@ class Merged:
     kappas: int = 0
     trials: int = 0
     other_searches: list[str] = field(default_factory=list)
-    unsound_rows: list[str] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
 
 
@@ -126,23 +123,6 @@ def merge(
     return merged
 
 
-class _RefusedError(Exception):
-    """The tables here refuse a row of the other database, whose own tables may lack keys and
-    checks.
-    """
-
-
-@contextlib.contextmanager
-def _refusals() -> Iterator[None]:
-    """Turn the refusal of a row, within the context, into _RefusedError, because the row and not
-    this database is at fault.
-    """
-    try:
-        yield
-    except (IntegrityError, DataError, UnicodeError) as error:
-        raise _RefusedError(first_line(getattr(error, "orig", error))) from error
-
-
 class _Merger:
     """Copies runs from a connection into a database."""
 
@@ -159,23 +139,13 @@ class _Merger:
             progress(done, len(there))
             present = here.get(row["run_key"])
             action = _decide(row, present, None)
-            try:
-                if action in ("copied", "replaced"):
-                    action, present = self._copy(row)
-            except _RefusedError as error:
-                self._merged.unsound[row["id"]] = [f"it cannot be stored ({error})"]
-                continue
+            if action in ("copied", "replaced"):
+                action, present = self._copy(row)
             _note(self._merged, action, row, present)
-        try:
-            with translated_errors(self._database), self._engine.begin() as connection, _refusals():
-                self._merged.kappas = kappas.copy(self._reading, connection)
-                self._merged.trials, self._merged.other_searches = trials.copy(
-                    self._reading, connection
-                )
-        except _RefusedError as error:
-            self._merged.kappas = self._merged.trials = 0
-            self._merged.unsound_rows.append(
-                f"searches and findings: they cannot be stored ({error})"
+        with translated_errors(self._database), self._engine.begin() as connection:
+            self._merged.kappas = kappas.copy(self._reading, connection)
+            self._merged.trials, self._merged.other_searches = trials.copy(
+                self._reading, connection
             )
         progress(len(there), len(there))
         self._engine.dispose()
@@ -183,7 +153,7 @@ class _Merger:
     def _copy(self, outline: RowMapping) -> tuple[Action, RowMapping | None]:
         """Copy one run in one transaction; return the action, and the row that was here before."""
         key = outline["run_key"]
-        with translated_errors(self._database), self._engine.begin() as connection, _refusals():
+        with translated_errors(self._database), self._engine.begin() as connection:
             present = (
                 connection.execute(select(runs).where(runs.c.run_key == key)).mappings().first()
             )
@@ -255,20 +225,14 @@ def _rehearse(
 ) -> None:
     """Note what a merge would do with the database as it is now."""
     path = sqlite_path(database)
-    if path is not None and (not path.exists() or not path.stat().st_size):
-        for row in there:
-            _note(merged, _decide(row, None, None), row, None)
-        merged.kappas, merged.trials = (
-            len(kappas.news(reading, None)),
-            len(trials.news(reading, None)[0]),
-        )
-        return
-    with snapshot(database) as connection:
-        refuse_foreign_objects(connection, database, writing=True)
+    missing = path is not None and (not path.exists() or not path.stat().st_size)
+    with contextlib.nullcontext() if missing else snapshot(database) as connection:
+        if connection is not None:
+            refuse_foreign_objects(connection, database, writing=True)
         merged.kappas = len(kappas.news(reading, connection))
         fresh, merged.other_searches = trials.news(reading, connection)
         merged.trials = len(fresh)
-        here = _by_key(connection)
+        here = {} if connection is None else _by_key(connection)
         merged.versions = _versions(there, here)
         for done, row in enumerate(there):
             progress(done, len(there))
