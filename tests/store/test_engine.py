@@ -34,7 +34,7 @@ from dynabro_cli.store.open.files import read_only_uri, sqlite_path
 from dynabro_cli.store.read import queries
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.tables import SCHEMA_VERSION, metadata
-from tests.store.made import change, read, record, rounds, started, whole_run
+from tests.store.made import both, change, read, record, rounds, started, whole_run
 
 OWNER, READER, GROUP = 2001, 2002, 3000
 """Users of a shared folder, which the system need not know."""
@@ -271,12 +271,6 @@ VIEWS = {
 PRESENT, NEXT = SCHEMA_VERSION, SCHEMA_VERSION + 1
 
 
-@pytest.fixture
-def database(path: Path) -> str:
-    """Database in a file; these tests are about files."""
-    return str(path)
-
-
 def contents(folder: Path) -> dict[str, bytes | None]:
     """Every file under ``folder`` with its bytes; None for a folder."""
     return {
@@ -389,11 +383,12 @@ def test_an_empty_file_becomes_a_database(path: Path) -> None:
     assert read(path, "SELECT COUNT(*) FROM runs") == [(0,)]
 
 
-def test_opening_again_keeps_everything(engine: Engine, path: Path) -> None:
+@both
+def test_opening_again_keeps_everything(engine: Engine, database: str) -> None:
     record(engine, whole_run())
-    before = read(path, "SELECT * FROM runs")
-    open_for_writing(str(path))
-    assert read(path, "SELECT * FROM runs") == before
+    before = read(database, "SELECT * FROM runs")
+    open_for_writing(database)
+    assert read(database, "SELECT * FROM runs") == before
 
 
 # --- what is not ours stays as it is

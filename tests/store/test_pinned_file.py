@@ -15,8 +15,7 @@ from sqlalchemy import Engine
 
 from dynabro_cli.errors import BusyError, LostDatabaseError
 from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.open.files import file_version
-from dynabro_cli.store.open.pinned_file import PinnedFile
+from dynabro_cli.store.open.files import PinnedFile, file_version
 from dynabro_cli.store.ownership import heartbeats
 from dynabro_cli.store.recorder import Recorder
 from tests.store.made import KEY, change, finished, read, record, rounds, started, whole_run
@@ -85,8 +84,6 @@ def test_heartbeats_make_no_database(path: Path, monkeypatch: pytest.MonkeyPatch
         return connect(*words, **settings)  # type: ignore[call-overload]
 
     checked: list[None] = []
-    from dynabro_cli.store.open.pinned_file import PinnedFile
-
     check = PinnedFile.check
 
     def counted(self: PinnedFile) -> None:

@@ -28,13 +28,13 @@ from dynabro_cli.store.open.connections import (
     stoppable,
 )
 from dynabro_cli.store.open.files import (
+    PinnedFile,
     file_version,
     read_only_uri,
     refuse_network,
     refuse_two_names,
     sqlite_path,
 )
-from dynabro_cli.store.open.pinned_file import PinnedFile
 from dynabro_cli.store.open.schema import (
     VERSION_TABLE,
     refuse_foreign_objects,
