@@ -17,7 +17,7 @@ from dynabro_cli.store import row_digests
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import snapshot
-from dynabro_cli.store.open.schema import foreign_objects
+from dynabro_cli.store.open.schema import foreign_objects, schema_of
 from dynabro_cli.store.origin import broken_diffs
 from dynabro_cli.store.ownership import database_time, presumed_dead
 from dynabro_cli.store.side_files import SideFiles
@@ -58,7 +58,7 @@ def check(database: str) -> Report:
         damages = damage(connection)
         if damages:  # nothing in a damaged file is reliable
             return Report({}, 0, 0, damages, [])
-        problems = [_plain(line) for line in foreign_objects(connection)]
+        problems = [_plain(line) for line in foreign_objects(schema_of(connection))]
         problems += _orphans(connection)
         for number, found in sorted(unsound_runs(connection).items()):
             problems += [f"run {number}: {problem}" for problem in found]

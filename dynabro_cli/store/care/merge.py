@@ -19,7 +19,7 @@ from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.environments import VERSIONS, as_columns
 from dynabro_cli.store.open.engine import open_for_writing, snapshot
 from dynabro_cli.store.open.files import sqlite_path
-from dynabro_cli.store.open.schema import refuse_foreign_objects
+from dynabro_cli.store.open.schema import refuse_foreign_objects, schema_of
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.origin import copy_diff
 from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
@@ -228,7 +228,7 @@ def _rehearse(
     missing = path is not None and (not path.exists() or not path.stat().st_size)
     with contextlib.nullcontext() if missing else snapshot(database) as connection:
         if connection is not None:
-            refuse_foreign_objects(connection, database, writing=True)
+            refuse_foreign_objects(schema_of(connection), database, writing=True)
         merged.kappas = len(kappas.news(reading, connection))
         fresh, merged.other_searches = trials.news(reading, connection)
         merged.trials = len(fresh)

@@ -29,6 +29,7 @@ from dynabro_cli.store.open.connections import (
 )
 from dynabro_cli.store.open.files import (
     PinnedFile,
+    examined,
     file_version,
     read_only_uri,
     refuse_network,
@@ -39,6 +40,7 @@ from dynabro_cli.store.open.schema import (
     VERSION_TABLE,
     refuse_foreign_objects,
     refuse_other_tables,
+    schema_of,
 )
 from dynabro_cli.store.open.servers import server_reader, server_writer, through_outages
 from dynabro_cli.store.open.translation import busy_seconds, not_writable, shown, translated_errors
@@ -105,8 +107,10 @@ def open_read_only(
     path = sqlite_path(database)
     if path is None:
         engine = server_reader(database, shown(database))
+        with translated_errors(database, opening=True), engine.connect() as connection:
+            version, schema = server_version(connection, database), schema_of(connection)
     else:
-        version = file_version(path, patience)
+        version, schema = examined(path, patience)
         uri = read_only_uri(path)
         engine = create_engine(
             URL.create("sqlite", database=str(path)),
@@ -115,16 +119,13 @@ def open_read_only(
         )
         stoppable(engine)
         event.listen(engine, "connect", lambda connection, _record: allow_reading_only(connection))
-    with translated_errors(database, opening=True), engine.connect() as connection:
-        if path is None:
-            version = server_version(connection, database)
-        if version is None:
-            name = shown(database)
-            raise EmptyDatabaseError(f"{name} has no tables yet. Try: dynabro run --db {name}")
-        check_version(version, database)
-        refuse_other_tables(connection, database)
-        if not any_view:
-            refuse_foreign_objects(connection, database, writing=False)
+    if version is None:
+        name = shown(database)
+        raise EmptyDatabaseError(f"{name} has no tables yet. Try: dynabro run --db {name}")
+    check_version(version, database)
+    refuse_other_tables(schema, database)
+    if not any_view:
+        refuse_foreign_objects(schema, database, writing=False)
     return engine
 
 
@@ -170,8 +171,9 @@ def _create_or_check(connection: Connection, database: str) -> None:
         create_tables(connection)
         return
     check_version(version, database)
-    refuse_other_tables(connection, database)
-    refuse_foreign_objects(connection, database, writing=True)
+    schema = schema_of(connection)
+    refuse_other_tables(schema, database)
+    refuse_foreign_objects(schema, database, writing=True)
     _renew_views(connection)
 
 

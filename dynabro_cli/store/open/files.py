@@ -21,6 +21,7 @@ from dynabro_cli.errors import (
     SpecError,
 )
 from dynabro_cli.store.open.connections import connect_reader
+from dynabro_cli.store.open.schema import Schema, schema_of_file
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.tables import APPLICATION_ID
 
@@ -104,17 +105,20 @@ def read_only_uri(path: Path, *, for_a_moment: bool = False) -> str:
     return f"{path.as_uri()}?mode=ro" + ("&immutable=1" if lonely else "")
 
 
-def file_version(path: Path, patience: float | None = None) -> int | None:
+def file_version(path: Path) -> int | None:
     """Return the schema version of a dynabro database, None without tables; the file is not
     written.
-
-    Args:
-        path: The file.
-        patience: As in ``open_read_only``.
 
     Raises:
         DatabaseError: The file is not a dynabro database, or is damaged.
         NotFoundError: The file cannot be read.
+    """
+    return examined(path)[0]
+
+
+def examined(path: Path, patience: float | None = None) -> tuple[int | None, Schema]:
+    """Return version and schema of a file; ``patience`` as in ``open_read_only``, errors as in
+    ``file_version``.
     """
     if not path.exists():
         raise NotFoundError(
@@ -132,12 +136,12 @@ def file_version(path: Path, patience: float | None = None) -> int | None:
     ):
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
-    if application == 0 and version == 0 and not tables:
-        return None
+        schema = schema_of_file(connection)
+    if application == 0 and version == 0 and not schema.tables:
+        return None, schema
     if application != APPLICATION_ID:
         raise DatabaseError(f"{path} is not a dynabro database. Try: another --db")
-    return version
+    return version, schema
 
 
 def is_sqlite(path: Path) -> bool:

@@ -6,6 +6,9 @@ measured. Users may add tables, columns, views and indexes under other names.
 
 from __future__ import annotations
 
+import sqlite3
+from typing import Any, NamedTuple
+
 from sqlalchemy import Connection, inspect
 
 from dynabro_cli.errors import DatabaseError
@@ -20,27 +23,68 @@ VERSION_TABLE = (
 """The table of the schema's version, as Alembic has it, so that a later version can be a
 migration.
 """
-COLUMNS = (
-    "SELECT tables.name, GROUP_CONCAT(columns.name) FROM sqlite_master AS tables "
-    "JOIN pragma_table_info(tables.name) AS columns WHERE tables.type = 'table' "
-    "GROUP BY tables.name"
-)
-TRIGGERS = {
-    "sqlite": "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'",
-    "postgresql": (
-        "SELECT tgname, relname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid "
-        "WHERE NOT tgisinternal"
-    ),
+SQLITE_OBJECTS = """
+    SELECT type, name, tbl_name, sql,
+           CASE type WHEN 'table' THEN
+               (SELECT GROUP_CONCAT(name) FROM pragma_table_info(entry.name)) END
+    FROM sqlite_master AS entry WHERE type <> 'index'
+"""
+SERVER_TRIGGERS = {
+    "postgresql": "SELECT tgname, relname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid "
+    "WHERE NOT tgisinternal"
 }
-"""SQL for the triggers of a database and their tables."""
 
 
-def refuse_other_tables(connection: Connection, database: str) -> None:
+class Schema(NamedTuple):
+    """What a database has.
+
+    Attributes:
+        tables: The names of the columns, by table.
+        views: The definitions, by view; None on a server, which stores its own wording.
+        triggers: The names of triggers and their tables.
+    """
+
+    tables: dict[str, set[str]]
+    views: dict[str, str | None]
+    triggers: list[tuple[str, str]]
+
+
+def schema_of_file(connection: sqlite3.Connection) -> Schema:
+    """Return the schema of an SQLite file.
+
+    SQLAlchemy's Inspector asks table by table, and takes ten times as long.
+    """
+    schema = Schema({}, {}, [])
+    for kind, name, table, statement, columns in connection.execute(SQLITE_OBJECTS):
+        if kind == "table":
+            schema.tables[name] = set(columns.split(","))
+        elif kind == "view":
+            schema.views[name] = statement
+        else:
+            schema.triggers.append((name, table))
+    return schema
+
+
+def schema_of(connection: Connection) -> Schema:
+    """Return the schema of a database that is open."""
+    if connection.dialect.name == "sqlite":
+        raw: Any = connection.connection.dbapi_connection
+        return schema_of_file(raw)
+    inspector = inspect(connection)
+    tables = inspector.get_multi_columns().items()
+    listing = SERVER_TRIGGERS.get(connection.dialect.name, "SELECT '', '' WHERE 1 = 0")
+    return Schema(
+        {str(name): {column["name"] for column in columns} for (_, name), columns in tables},
+        dict.fromkeys(inspector.get_view_names()),
+        [(name, table) for name, table in connection.exec_driver_sql(listing)],
+    )
+
+
+def refuse_other_tables(schema: Schema, database: str) -> None:
     """Raise DatabaseError if a database lacks a table of dynabro's, or a column of one."""
-    columns = _columns(connection)
     for table in metadata.tables.values():
-        present = columns.get(table.name, set())
-        lacking = [name for name in table.c.keys() if name not in present]  # noqa: SIM118
+        present = schema.tables.get(table.name, set())
+        lacking = [column.name for column in table.c if column.name not in present]
         if lacking:
             what = f"column {lacking[0]} in its table {table.name}"
             raise DatabaseError(
@@ -49,45 +93,35 @@ def refuse_other_tables(connection: Connection, database: str) -> None:
             )
 
 
-def _columns(connection: Connection) -> dict[str, set[str]]:
-    """Return the names of the columns of each table."""
-    if connection.dialect.name != "sqlite":
-        tables = inspect(connection).get_multi_columns().items()
-        return {str(name): {column["name"] for column in columns} for (_, name), columns in tables}
-    # for SQLite, the Inspector asks table by table, and takes ten times as long
-    return {name: set(columns.split(",")) for name, columns in connection.exec_driver_sql(COLUMNS)}
-
-
-def foreign_objects(connection: Connection, *, triggers: bool = True) -> list[str]:
+def foreign_objects(schema: Schema, *, triggers: bool = True) -> list[str]:
     """Return the problems of dynabro's views, and the triggers on its tables, one per line.
 
     Args:
-        connection: A connection to a database with dynabro's tables.
+        schema: The schema of a database with dynabro's tables.
         triggers: False for a reader, which triggers do not affect.
     """
-    inspector = inspect(connection)
-    names = inspector.get_view_names()
-    problems = [f"view {name} is missing" for name in VIEWS if name not in names]
-    if connection.dialect.name == "sqlite":  # a server stores its own wording of a definition
-        for name in {*VIEWS}.intersection(names):
-            written = _spaced(inspector.get_view_definition(name) or "")
-            if written not in (_spaced(VIEWS[name]), _spaced(OLDER.get(name, ""))):
-                problems.append(f"view {name} has another definition than dynabro's")
-    listing = TRIGGERS.get(connection.dialect.name)
-    if triggers and listing is not None:
-        problems += [
-            f"trigger {name!r} on {table} acts whenever something is stored"
-            for name, table in connection.exec_driver_sql(listing)
-            if table in metadata.tables
-        ]
-    return problems
+    problems = []
+    for name, definition in VIEWS.items():
+        written = schema.views.get(name)
+        if name not in schema.views:
+            problems.append(f"view {name} is missing")
+        elif written is not None and _spaced(written) not in (
+            _spaced(definition),
+            _spaced(OLDER.get(name, "")),
+        ):
+            problems.append(f"view {name} has another definition than dynabro's")
+    return problems + [
+        f"trigger {name!r} on {table} acts whenever something is stored"
+        for name, table in schema.triggers
+        if triggers and table in metadata.tables
+    ]
 
 
-def refuse_foreign_objects(connection: Connection, database: str, *, writing: bool) -> None:
+def refuse_foreign_objects(schema: Schema, database: str, *, writing: bool) -> None:
     """Raise DatabaseError if a database has another view than dynabro's, or a trigger and is to be
     written.
     """
-    problems = foreign_objects(connection, triggers=writing)
+    problems = foreign_objects(schema, triggers=writing)
     if problems:
         name = shown(database)
         raise DatabaseError(
