@@ -157,9 +157,11 @@ class _Merger:
             present = (
                 connection.execute(select(runs).where(runs.c.run_key == key)).mappings().first()
             )
+            # again, under the write lock: the first decision is as old as the list of runs
             action = _decide(outline, present, connection)
             if action not in ("copied", "replaced"):
                 return action, present
+            # in this transaction, so that the old run stays until the new one is whole
             if present is not None:
                 connection.execute(delete(runs).where(runs.c.id == present["id"]))
             row = self._run(outline["id"])

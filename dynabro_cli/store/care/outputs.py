@@ -149,6 +149,7 @@ class Output:
             CannotWriteError: What is there must not be replaced.
             OSError: The folder cannot be written.
         """
+        # another program may have made a file of this name since the first check
         path = self.place()
         with contextlib.suppress(OSError):  # the file is new, or the file system has no permissions
             part.chmod(stat.S_IMODE(path.stat().st_mode))

@@ -116,6 +116,7 @@ def _remove(connection: Connection, batch: Sequence[Run]) -> None:
     """Delete the rows of runs that have not changed."""
     ids = [run.id for run in batch]
     present = {row["id"]: row for row in _rows(connection, runs.c.id.in_(ids))}
+    # the user was asked in between, and another command may have made the run
     for run in batch:
         row = present.get(run.id, {})
         if (row.get("run_key"), row.get("status")) != (run.run_key, run.status):

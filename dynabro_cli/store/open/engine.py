@@ -81,6 +81,7 @@ def open_for_writing(database: str) -> Engine:
         with translated_errors(database, opening=True), engine.begin() as connection:
             _create_or_check(connection, database)
 
+    # repeated after a lost commit, it finds the tables that it has made
     through_outages(shown(database), busy_seconds(), check)
     return engine
 

@@ -129,6 +129,7 @@ def examined(path: Path, patience: float | None = None) -> tuple[int | None, Sch
         raise DatabaseError(f"{path} is a {kind}, not a database. Try: a file for --db")
     if not os.access(path, os.R_OK):
         raise NotFoundError(f"{path} cannot be read (Permission denied). Try: another --db")
+    # a database of another program gets no log of SQLite beside it
     uri = read_only_uri(path, for_a_moment=True)
     with (
         translated_errors(str(path)),
