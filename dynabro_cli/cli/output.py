@@ -104,7 +104,7 @@ def save_csv(output: Output, columns: Sequence[str], rows: Iterable[Sequence[Any
         CannotWriteError: The file cannot be written.
         StorageError: The disk is full.
     """
-    if str(output.target) == "-":
+    if str(output.target) in ("-", "/dev/stdout"):
         return write_csv(data(), columns, rows)
     with output.writing() as binary:
         file = TextIOWrapper(binary, encoding="utf-8", newline="")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,6 @@ from dynabro_cli.components import format_value
 from dynabro_cli.errors import DatabaseError, SpecError
 from dynabro_cli.experiment.effect import Adversary, adversaries, effective, what_differs
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.store.care.check import NUMBERS as WORKERS
 from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.read.queries import among, of_sweeps, query
 from dynabro_cli.store.views import RULE
@@ -28,6 +28,8 @@ LAST = "SELECT run_id, MAX(round) FROM metrics WHERE {} GROUP BY run_id"
 """The last evaluation of some runs with numbers of plugins, as SQL."""
 ADVERSARY = ("method", "attack", "attack_entry", "clock", "workers", "budget")
 """Columns that say which adversary a run met."""
+WORKERS = re.compile(r"\[([1-9][0-9]{0,8}(,[1-9][0-9]{0,8})*)?\]")
+"""Numbers of workers, as the recorder writes them."""
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "gap")
 
 

@@ -56,8 +56,9 @@ REASONS = (DIVERGED, THINNED, NO_ACCURACY, NO_SWITCH, NOT_RECOVERED)
 
 _RUN = f"SELECT status, rounds_every, budget_spent FROM runs WHERE {RESULTS} AND id = :run"
 _EVALUATIONS = """
-    SELECT round, budget, test_accuracy FROM evaluations WHERE test_accuracy BETWEEN 0 AND 1 AND run_id = :run ORDER BY round
-"""  # noqa: E501
+    SELECT round, budget, test_accuracy FROM evaluations
+    WHERE test_accuracy BETWEEN 0 AND 1 AND run_id = :run ORDER BY round
+"""
 _SWITCHES = (
     "SELECT round, budget - cost FROM rounds WHERE switched AND run_id = :run ORDER BY round"
 )

@@ -116,25 +116,19 @@ def test_every_command_with_a_file_to_write_has_force() -> None:
         assert ("force" in own) == (" ".join(words) in {*writers, *MAKE_RUNS}), words
 
 
-RESERVED = [
+DATABASES = [
     "results.db",
     "./results.db",
     "link",
-    "results.db-wal",
-    "results.db-journal",
-    "results.db.d",
-    "results.db.d/logs/key.log",
 ]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("force", [[], ["--force"]], ids=["plain", "force"])
 @pytest.mark.parametrize("command", WRITERS)
-def test_reserved_files_stay(
-    command: str, force: list[str], dynabro: Dynabro, prepared: Path
-) -> None:
+def test_databases_stay(command: str, force: list[str], dynabro: Dynabro, prepared: Path) -> None:
     before = contents(prepared)
-    for name in RESERVED:
+    for name in DATABASES:
         outcome = dynabro(*WRITERS[command](Path(name)), *force)
         # 2: a database that is thinned into itself
         assert (outcome.code, outcome.out) in ((73, ""), (2, "")), name
@@ -191,15 +185,6 @@ def test_plots(victim: str, dynabro: Dynabro, prepared: Path, drawn: dict[str, b
     (out / victim).write_bytes(b"another program's")
     assert dynabro(*PLOT, "out").code == 0
     assert contents(out) == whole
-
-
-def test_no_plots_among_checkpoints_and_logs(dynabro: Dynabro, prepared: Path) -> None:
-    before = contents(prepared)
-    outcome = dynabro(*PLOT, "results.db.d/plots", "--force")
-    assert outcome.code == 73
-    assert "belongs to the database" in outcome.err
-    assert contents(prepared) == before
-    assert not (prepared / "results.db.d" / "plots").exists()
 
 
 def test_a_selection_takes_the_place_of_an_older_one(dynabro: Dynabro, prepared: Path) -> None:

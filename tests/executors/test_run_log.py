@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from dynabro_cli.simulation import setup
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.side_files import SideFiles
 from tests.executors.made_runs import Log, execute_all, quadratic
-from tests.store.made import KEY, change, diverged, evaluated, finished, read, rounds, started
+from tests.store.made import KEY, diverged, evaluated, finished, read, rounds, started
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
 TALKATIVE = "tests.executors.talkative:serve"
@@ -229,20 +228,6 @@ def test_what_is_printed_on_a_full_disk_is_lost(
     monkeypatch.setattr(worker, "open_log", full)
     with worker.printing_to(path):
         print("from Python", flush=True)
-
-
-@pytest.mark.parametrize(
-    "make", [lambda log, path: log.symlink_to(path), lambda log, path: os.link(path, log)]
-)
-def test_a_log_that_is_a_link_to_a_database(make: Callable[[Path, Path], None], path: Path) -> None:
-    database = path.with_name("other.db")
-    change(database, "CREATE TABLE kept (x)")
-    before = database.read_bytes()
-    make(path, database)
-    RunLog(path).event(started())
-    with worker.printing_to(path):
-        print("printed", flush=True)
-    assert database.read_bytes() == before
 
 
 def test_a_log_that_is_a_link_to_another_file(path: Path) -> None:

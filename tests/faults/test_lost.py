@@ -44,7 +44,7 @@ def test_a_database_that_is_renamed_under_a_command(
     process = stopped_at(place, words, "before-commit:3")
     away = place.db.rename(place.folder / "away.db")
     os.kill(process.pid, signal.SIGCONT)
-    told(end(process), "removed or renamed", place.db)
+    told(end(process), "removed or replaced", place.db)
     no_process_of(place)
     assert not place.db.exists()
     away.rename(place.db)
@@ -65,7 +65,7 @@ def test_a_database_that_is_replaced_under_a_sweep(
     away = place.db.rename(place.folder / "away.db")
     shutil.copy(other, place.db)
     os.kill(process.pid, signal.SIGCONT)
-    told(end(process), "replaced by another file", place.db)
+    told(end(process), "removed or replaced", place.db)
     no_process_of(place)
     assert content(place.db) == before
     away.replace(place.db)

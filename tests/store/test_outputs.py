@@ -84,68 +84,11 @@ def by_another_way(folder: Path) -> Path:
     return Path("..") / folder.name / "." / "other.db"
 
 
-def beside(
-    suffix: str, content: bytes | None = b"", base: Callable[[Path], Path] = a_database
-) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
-        path = base(folder)
-        path = path.with_name(path.name + suffix)
-        if content is not None:
-            path.write_bytes(content)
-        return path
-
-    return make
-
-
-def a_database_that_is_begun(folder: Path) -> Path:
-    (folder / "new.db").touch()
-    (folder / "new.db-journal").write_bytes(b"x")
-    return folder / "new.db"
-
-
-def a_linked_log(folder: Path) -> Path:
-    (folder / "out.csv").symlink_to(beside("-wal")(folder))
-    return folder / "out.csv"
-
-
-def a_run_log(folder: Path) -> Path:
-    a_database(folder)
-    path = folder / "other.db.d" / "logs" / "key.log"
-    path.parent.mkdir(parents=True)
-    path.write_text("begun")
-    return path
-
-
-def into_the_folder(folder: Path) -> Path:
-    a_run_log(folder)
-    (folder / "plots").symlink_to("other.db.d")
-    return Path("plots/new.csv")
-
-
-def of_a_server(folder: Path) -> Path:
-    (folder / "results.d" / "checkpoints").mkdir(parents=True)
-    return folder / "results.d" / "checkpoints" / "key.1.x"
-
-
-RESERVED = {
+DATABASES = {
     "database": a_database,
     "link": a_link,
     "hard link": a_hard_link,
     "relative": by_another_way,
-    "wal": beside("-wal"),
-    "wal that is not there": beside("-wal", None),
-    "shm": beside("-shm"),
-    "journal": beside("-journal"),
-    "capitals": beside("-WAL"),
-    "wal of an empty database": beside(
-        "-wal", b"", lambda folder: Path(folder / "new.db").touch() or folder / "new.db"
-    ),
-    "linked wal": a_linked_log,
-    "begun": a_database_that_is_begun,
-    "folder that is not there": beside(".d", None),
-    "log": a_run_log,
-    "into the folder": into_the_folder,
-    "checkpoints of a server's": of_a_server,
 }
 
 
@@ -153,8 +96,8 @@ RESERVED = {
 @pytest.mark.parametrize(
     "kind", [CSV, DATABASE, PICTURES["svg"], SELECTED], ids=lambda kind: kind.name
 )
-@pytest.mark.parametrize("make", RESERVED.values(), ids=RESERVED)
-def test_reserved_files_are_never_replaced(
+@pytest.mark.parametrize("make", DATABASES.values(), ids=DATABASES)
+def test_databases_are_never_replaced(
     make: Callable[[Path], Path], kind: FileKind, force: bool, folder: Path
 ) -> None:
     target = make(folder)
@@ -175,15 +118,6 @@ def test_the_own_database_is_not_replaced_even_where_it_is_damaged(folder: Path)
         write("results.db", force=True)
 
 
-def test_a_state_folder_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DYNABRO_STATE", ".")
-    (folder / "logs").mkdir()
-    for target in ("logs/new.csv", "logs", "checkpoints"):
-        with pytest.raises(CannotWriteError):
-            write(target, force=True)
-    write("new.csv")
-
-
 def test_what_is_read_is_not_replaced(folder: Path) -> None:
     Path("chosen.yaml").write_text(CHOSEN)
     os.link("chosen.yaml", "same.yaml")
@@ -193,30 +127,6 @@ def test_what_is_read_is_not_replaced(folder: Path) -> None:
         Output(Path("new.yaml"), SELECTED, "results.db", False, Path("demo")).place()
         == folder / "new.yaml"
     )
-
-
-@pytest.mark.parametrize(
-    "name", ["other.db-wal", "other.db-shm", "other.db-journal", "other.db.d/new.db"]
-)
-def test_no_database_is_made_in_the_place_of_a_log(name: str, folder: Path) -> None:
-    a_database(folder)
-    (folder / "other.db.d").mkdir()
-    for content in (None, b""):
-        if content is not None:
-            (folder / name).write_bytes(content)
-        before = everything(folder)
-        with pytest.raises(CannotWriteError, match="belongs to the database"):
-            open_for_writing(name)
-        assert everything(folder) == before
-
-
-@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
-def test_a_database_is_not_made_beside_the_log_of_one_that_is_gone(
-    suffix: str, folder: Path
-) -> None:
-    (folder / f"copy.db{suffix}").write_bytes(b"old")
-    with pytest.raises(CannotWriteError, match="was left behind by another database"):
-        write("copy.db", DATABASE)
 
 
 @pytest.mark.parametrize(
@@ -410,29 +320,6 @@ def test_devices_and_pipes_are_written_as_they_are(folder: Path) -> None:
     reader.join()
     assert read == [NEW]
     assert stat.S_ISFIFO(os.stat("pipe").st_mode)
-
-
-@pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "link"])
-def test_an_open_file_goes_on_where_it_is(name: str, folder: Path) -> None:
-    with Path("all.txt").open("wb", buffering=0) as file:
-        file.write(b"first\n")
-        Path("link").symlink_to(f"/dev/fd/{file.fileno()}")
-        write(name.format(file.fileno()))
-        file.write(b"last\n")
-    assert Path("all.txt").read_bytes() == b"first\n" + NEW + b"last\n"
-
-
-def test_an_open_database_is_not_written(folder: Path) -> None:
-    path = a_database(folder)
-    before = path.read_bytes()
-    with path.open("r+b") as file, pytest.raises(CannotWriteError, match="is a database"):
-        write(f"/dev/fd/{file.fileno()}", force=True)
-    assert path.read_bytes() == before
-
-
-def test_an_open_file_that_is_closed(folder: Path) -> None:
-    with pytest.raises(CannotWriteError):
-        write("/dev/fd/999")
 
 
 def test_a_name_that_no_file_can_have(folder: Path) -> None:

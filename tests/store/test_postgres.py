@@ -147,13 +147,6 @@ def test_four_processes_make_the_tables_at_once(database: str) -> None:
     assert read(database, "SELECT version_num FROM alembic_version") == [(f"{SCHEMA_VERSION:04}",)]
 
 
-def test_opening_again_keeps_everything(engine: Engine, database: str) -> None:
-    record(engine, whole_run())
-    before = read(database, "SELECT * FROM runs")
-    open_for_writing(database).dispose()
-    assert read(database, "SELECT * FROM runs") == before
-
-
 @pytest.mark.parametrize(
     "make",
     [

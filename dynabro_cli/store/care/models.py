@@ -72,10 +72,10 @@ class ModelFile:
         output = self._output(self.target)
         with translated_errors(""):
             str(self.target).encode()  # the name is stored with the model
-        if self.is_stream():  # opened once, when there is a model
-            return
-        part = part_of(output.place())
         with output.errors():
+            if output.is_stream:  # opened once, when there is a model
+                return
+            part = part_of(output.place())
             try:
                 part.touch(exist_ok=False)
             finally:
@@ -83,7 +83,7 @@ class ModelFile:
 
     def is_stream(self) -> bool:
         """Return True for a device or a pipe, which cannot be read again."""
-        return self.target.is_char_device() or self.target.is_fifo()
+        return self._output(self.target).is_stream
 
     def problem(self, saved: SavedModel | None) -> str | None:
         """Return why the file is not the model that the run saved at its end, in words; None if it

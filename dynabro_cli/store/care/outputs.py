@@ -1,5 +1,5 @@
-"""Files that commands write: under a temporary name, then renamed. Databases and their files are
-never replaced.
+"""Files that commands write: under a temporary name, then renamed. Databases and inputs are never
+replaced.
 """
 
 from __future__ import annotations
@@ -16,17 +16,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dynabro_cli.errors import CannotWriteError, StorageError
-from dynabro_cli.store.open.files import (
-    SIDE_SUFFIXES,
-    is_sqlite,
-    owner,
-    refuse_side_names,
-    sqlite_path,
-)
-from dynabro_cli.store.side_files import SideFiles, sync
+from dynabro_cli.store.open.files import is_sqlite, sqlite_path
+from dynabro_cli.store.side_files import sync
 
 HALF_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-MOST_LINKS = 40
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ class Output:
     Attributes:
         target: The file, as the user names it.
         kind: The kind of file that is written.
-        database: The database that the command reads; its files are never replaced.
+        database: The database that the command reads, which is never replaced.
         force: Replace a file of another kind, too.
         source: Another file that the command reads, and that it does not replace; it need not
             exist.
@@ -78,6 +71,11 @@ class Output:
     database: str
     force: bool = False
     source: Path | None = None
+
+    @property
+    def is_stream(self) -> bool:
+        """True for a device or a pipe, which cannot be replaced or read again."""
+        return self.target.is_char_device() or self.target.is_fifo()
 
     def place(self) -> Path:
         """Return where the file goes: ``target`` with symbolic links followed.
@@ -95,13 +93,27 @@ class Output:
                 raise CannotWriteError(
                     f"{self.target} cannot be written ({error}). Try: another file"
                 ) from error
-            if path.is_dir():
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if path.exists() and not path.is_file():
+                raise CannotWriteError(f"{self.target} is not a regular file. Try: another file")
             if path.is_file() and not os.access(path, os.R_OK | os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            self._refuse_reserved(path)
-            if os.path.lexists(path):
-                self._refuse_precious(path)
+            # the own database first: it may be open, and then nothing else may look into the file
+            own = sqlite_path(self.database)
+            if (own is not None and _same(own, path)) or is_sqlite(path):
+                raise CannotWriteError(
+                    f"{self.target} is a database and is never overwritten. Try: another file"
+                )
+            if self.source is not None and _same(self.source, path):
+                raise CannotWriteError(
+                    f"{self.target} is an input of this command and is never overwritten. Try: "
+                    "another file"
+                )
+            kept = path.exists() and path.stat().st_size > 0 and not self.force
+            if kept and not self.kind.replaces(path):
+                raise CannotWriteError(
+                    f"{self.target} is there already, and is not {self.kind.name}. Try: another "
+                    "file, or --force, which replaces it"
+                )
         return path
 
     @contextlib.contextmanager
@@ -109,28 +121,26 @@ class Output:
         """Open a temporary file, which gets the file's name when the block ends without an error,
         and is removed otherwise.
 
-        A device, a pipe, or an open file such as ``/dev/stdout`` is written as it is.
+        A device or a pipe is written as it is.
 
         Raises:
             CannotWriteError: What is there must not be replaced, or cannot be.
             StorageError: The disk is full.
         """
-        stream = self._stream()
-        if stream is not None:
-            with self.errors(), stream:
-                yield stream
-            return
-        part = part_of(self.place())
-        try:
-            with self.errors():
+        with self.errors():
+            if self.is_stream:
+                with self.target.open("wb") as stream:
+                    yield stream
+                return
+            part = part_of(self.place())
+            try:
                 with part.open("xb") as file:
                     yield file
                     file.flush()
                     os.fsync(file.fileno())
                 self.publish(part)
-        finally:
-            with contextlib.suppress(OSError):
-                part.unlink()
+            finally:
+                part.unlink(missing_ok=True)
 
     def publish(self, part: Path) -> None:
         """Give a finished temporary file its name, after another check of what it replaces.
@@ -139,6 +149,7 @@ class Output:
             CannotWriteError: What is there must not be replaced.
             OSError: The folder cannot be written.
         """
+        # another program may have made a file of this name since the first check
         path = self.place()
         with contextlib.suppress(OSError):  # the file is new, or the file system has no permissions
             part.chmod(stat.S_IMODE(path.stat().st_mode))
@@ -154,85 +165,15 @@ class Output:
             yield
         except BrokenPipeError:  # the reader of a pipe has closed it, which is not an error
             raise
-        except sqlite3.OperationalError as error:
-            problem = f"{self.target} cannot be written ({error})"
-            if "disk" in str(error):
+        except (OSError, sqlite3.OperationalError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            problem = f"{self.target} cannot be written ({reason})"
+            if "disk" in reason or getattr(error, "errno", None) in HALF_WAY:
                 raise StorageError(f"{problem}. Try: make room, or another file") from error
-            if "unable to open" in str(error) or "readonly" in str(error):
+            closed = "unable to open" in reason or "readonly" in reason
+            if closed or isinstance(error, OSError):
                 raise CannotWriteError(f"{problem}. Try: another file") from error
             raise
-        except OSError as error:
-            problem = f"{self.target} cannot be written ({error.strerror})"
-            if error.errno in HALF_WAY:
-                raise StorageError(f"{problem}. Try: make room, or another file") from error
-            raise CannotWriteError(f"{problem}. Try: another file") from error
-
-    def _refuse_reserved(self, path: Path) -> None:
-        """Refuse the place of a database, of a file that belongs to one, and of checkpoints and
-        logs.
-        """
-        own = sqlite_path(self.database)
-        if is_sqlite(path) or (own is not None and own.resolve() == path):
-            raise CannotWriteError(
-                f"{self.target} is a database and is never overwritten. Try: another file"
-            )
-        database = owner(path)
-        if database is not None:
-            raise CannotWriteError(
-                f"{self.target} belongs to the database {database}. Try: another file"
-            )
-        if self.kind is DATABASE:
-            refuse_side_names(path)
-        for side in (
-            path.with_name(path.name + suffix) for suffix in SIDE_SUFFIXES if self.kind is DATABASE
-        ):
-            if side.exists():  # SQLite would read it as a part of the new database
-                raise CannotWriteError(
-                    f"{side} was left behind by another database. Try: another file, or move "
-                    "it away"
-                )
-        folder = SideFiles.of(self.database).folder.resolve()
-        for kept in (folder / "checkpoints", folder / "logs"):
-            if path == kept or kept in path.parents:
-                raise CannotWriteError(
-                    f"{self.target} is where dynabro keeps checkpoints and logs. Try: another file"
-                )
-
-    def _refuse_precious(self, path: Path) -> None:
-        """Refuse a file that is there already, unless it is of the same kind, or is to be
-        replaced.
-        """
-        if not path.is_file():
-            raise CannotWriteError(f"{self.target} is not a regular file. Try: another file")
-        if self.source is not None and self.source.exists() and path.samefile(self.source):
-            raise CannotWriteError(
-                f"{self.target} is an input of this command and is never overwritten. Try: "
-                "another file"
-            )
-        if path.stat().st_size and not self.force and not self.kind.replaces(path):
-            raise CannotWriteError(
-                f"{self.target} is there already, and is not {self.kind.name}. Try: another "
-                "file, or --force, which replaces it"
-            )
-
-    def _stream(self) -> BinaryIO | None:
-        """Open a target that is not a regular file and cannot be replaced; None for all others."""
-        with self.errors():
-            descriptor = _descriptor(self.target)
-            if descriptor is not None:
-                if is_sqlite(Path(self.target)):
-                    raise CannotWriteError(
-                        f"{self.target} is a database and is never overwritten. Try: another file"
-                    )
-                return os.fdopen(os.dup(descriptor), "wb")
-            # ``place`` reports a wrong name
-            with contextlib.suppress(FileNotFoundError, ValueError):
-                if _is_stream(self.target.stat().st_mode):
-                    file = os.fdopen(os.open(self.target, os.O_WRONLY), "wb")
-                    if _is_stream(os.fstat(file.fileno()).st_mode):
-                        return file
-                    file.close()
-        return None
 
 
 def part_of(path: Path) -> Path:
@@ -242,19 +183,6 @@ def part_of(path: Path) -> Path:
     return path.with_name(f".dynabro.{secrets.token_hex(8)}.part")
 
 
-def _is_stream(mode: int) -> bool:
-    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
-
-
-def _descriptor(path: Path) -> int | None:
-    """The number of the open file of this process that a path such as ``/dev/stdout`` or
-    ``/dev/fd/3`` stands for, or None.
-    """
-    for _ in range(MOST_LINKS):
-        folder = os.path.realpath(path.parent)
-        if folder in ("/dev/fd", f"/proc/{os.getpid()}/fd") and path.name.isdigit():
-            return int(path.name)
-        if not path.is_symlink():
-            break
-        path = Path(folder) / path.readlink()
-    return None
+def _same(file: Path, path: Path) -> bool:
+    """Return True if two names are of one file, which need not exist."""
+    return file.resolve() == path or (file.exists() and path.exists() and path.samefile(file))

@@ -69,13 +69,6 @@ NOBODY = {
     },
 }
 """Values of an anonymous copy for columns about people and machines."""
-NUMBERS = {
-    "runs": "SELECT COUNT(*) FROM runs",
-    "rows": "SELECT COUNT(*) FROM rounds",
-    "pages": "PRAGMA main.page_count",
-    "page_size": "PRAGMA main.page_size",
-}
-
 Progress = Callable[[int, int], None]
 
 
@@ -239,51 +232,42 @@ def _fill(
     progress: Progress,
 ) -> Thinned:
     """Copy runs and sweeps into ``thin``; arguments as in ``thin``."""
-    number = {name: connection.execute(sql).fetchone()[0] for name, sql in NUMBERS.items()}
-    before = "MAX(1, CAST(rounds_every AS INTEGER))"  # in a damaged database it can be anything
-    outline = connection.execute(
-        f"SELECT id, {before} FROM runs WHERE {RESULTS} ORDER BY id"
+    runs_before, rows_before, size = (
+        connection.execute(statement).fetchone()[0]
+        for statement in (
+            "SELECT COUNT(*) FROM runs",
+            "SELECT COUNT(*) FROM rounds",
+            "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size",
+        )
+    )
+    fits = f":every % rounds_every {{}} 0 AND ({where or 'TRUE'})"
+    plan = connection.execute(
+        f"SELECT id, CASE WHEN {fits.format('=')} THEN :every ELSE rounds_every END, "
+        f"{fits.format('<>')}, ({points or 'TRUE'}) FROM runs WHERE {RESULTS} ORDER BY id",
+        {"every": every},
     ).fetchall()
-    if not outline:
+    if not plan:
         raise NotFoundError(
-            f"none of its {number['runs']} runs has a result; there is nothing to thin"
+            f"none of its {runs_before} runs has a result; there is nothing to thin"
         )
-    meant, pointed = (
-        {row[0] for row in connection.execute(f"SELECT id FROM runs WHERE ({condition or 'TRUE'})")}
-        for condition in (where, points)
-    )
-    _copy(
-        connection,
-        environments,
-        f"id IN (SELECT environment_id FROM main.runs WHERE {RESULTS})",
-        (),
-    )
-    _copy(connection, runs, RESULTS, (), NOBODY["runs"] if anonymous else None)
-    _copy(connection, sweeps, "status <> 'running'", (), NOBODY["sweeps"] if anonymous else None)
-    _copy(
-        connection,
-        sweep_runs,
-        "sweep_id IN (SELECT id FROM main.sweeps WHERE status <> 'running')",
-        (),
-    )
+    nobody = NOBODY if anonymous else {}
     ended = "SELECT id FROM main.sweeps WHERE status <> 'running'"
+    used = f"SELECT environment_id FROM main.runs WHERE {RESULTS}"
+    _copy(connection, environments, f"id IN ({used})")
+    _copy(connection, runs, RESULTS, instead=nobody.get("runs"))
+    _copy(connection, sweeps, f"id IN ({ended})", instead=nobody.get("sweeps"))
+    _copy(connection, sweep_runs, f"sweep_id IN ({ended})")
     of_ended = {"sweep_id": f"CASE WHEN sweep_id IN ({ended}) THEN sweep_id END"}
-    _copy(connection, trials, "TRUE", (), of_ended)
-    _copy(connection, verified_kappa, "TRUE", ())
-    _copy(connection, diffs, "sha256 IN (SELECT git_diff FROM thin.runs)", ())
-    rows = kept = 0
-    for done, (run, present) in enumerate(outline):
-        progress(done, len(outline))
-        fits = every % present == 0
-        kept += run in meant and not fits
-        rows += _copy_run(
-            connection, run, every if run in meant and fits else present, run in pointed
-        )
-    progress(len(outline), len(outline))
-    left_out = number["runs"] - len(outline)
-    return Thinned(
-        len(outline), kept, left_out, number["rows"], rows, number["pages"] * number["page_size"]
-    )
+    _copy(connection, trials, "TRUE", instead=of_ended)
+    _copy(connection, verified_kappa, "TRUE")
+    _copy(connection, diffs, "sha256 IN (SELECT git_diff FROM thin.runs)")
+    rows = 0
+    for done, (run, step, _, pointed) in enumerate(plan):
+        progress(done, len(plan))
+        rows += _copy_run(connection, run, step, pointed)
+    progress(len(plan), len(plan))
+    kept = sum(bool(unfit) for _, _, unfit, _ in plan)
+    return Thinned(len(plan), kept, runs_before - len(plan), rows_before, rows, size)
 
 
 def _copy_run(connection: sqlite3.Connection, run: int, every: int, points: bool) -> int:
@@ -305,7 +289,7 @@ def _copy_run(connection: sqlite3.Connection, run: int, every: int, points: bool
         connection.execute("UPDATE thin.runs SET rounds_every = ? WHERE id = ?", (every, run))
     for table in (identities, metrics, recovery, worker_labels):
         _copy(connection, table, "run_id = ?", (run,))
-    _copy(connection, evaluations, "run_id = ?", (run,), None if points else {"x": "NULL"})
+    _copy(connection, evaluations, "run_id = ?", (run,), {} if points else {"x": "NULL"})
     return count
 
 
@@ -313,7 +297,7 @@ def _copy(
     connection: sqlite3.Connection,
     table: Table,
     condition: str,
-    values: Sequence[int],
+    values: Sequence[int] = (),
     instead: Mapping[str, str] | None = None,
 ) -> int:
     """Copy the rows of a table that satisfy a condition, some columns with another value; return

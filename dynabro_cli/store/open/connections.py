@@ -14,7 +14,7 @@ import contextlib
 import math
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
@@ -47,17 +47,13 @@ def distrust(connection: sqlite3.Connection) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL. SQLite's timeout does not apply to this change, so wait here for other
-    programs.
-    """
-    end = time.monotonic() + busy_seconds()
-    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        try:
+    """Switch to WAL, which SQLite's own timeout does not wait for."""
+
+    def switch() -> None:
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > end:
-                raise
-            time.sleep(RETRY_SECONDS)
+
+    while_locked(switch, busy_seconds())
 
 
 def begin_immediate(connection: Connection) -> None:
@@ -65,14 +61,24 @@ def begin_immediate(connection: Connection) -> None:
     waiting.
     """
     raw: Any = connection.connection.dbapi_connection
-    end = time.monotonic() + busy_seconds()
+    while_locked(lambda: raw.execute("BEGIN IMMEDIATE"), busy_seconds())
+
+
+def while_locked(act: Callable[[], object], patience: float) -> None:
+    """Repeat ``act`` while another program has locked the database, for at most ``patience``
+    seconds.
+
+    SQLite itself waits for ``ATTEMPT_SECONDS``. Between its attempts signals are seen.
+    """
+    end = time.monotonic() + patience
     while True:
         try:
-            raw.execute("BEGIN IMMEDIATE")
+            act()
             return
         except sqlite3.OperationalError as error:
             if "locked" not in str(error) or time.monotonic() > end:
                 raise
+            time.sleep(RETRY_SECONDS)
 
 
 def connect_reader(uri: str, patience: float | None) -> sqlite3.Connection:
@@ -88,15 +94,9 @@ def connect_reader(uri: str, patience: float | None) -> sqlite3.Connection:
     """
     patience = busy_seconds() if patience is None else patience
     connection = sqlite3.connect(uri, uri=True, timeout=min(ATTEMPT_SECONDS, patience))
-    end = time.monotonic() + patience
+    look = "SELECT 1 FROM sqlite_master LIMIT 1"
     try:
-        while True:
-            try:
-                connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
-                break
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > end:
-                    raise
+        while_locked(lambda: connection.execute(look).fetchall(), patience)
         connection.execute(f"PRAGMA busy_timeout = {round(1000 * patience)}")
         distrust(connection)
     except BaseException:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from dynabro_cli.errors import (
     CannotWriteError,
     DatabaseError,
     EmptyDatabaseError,
-    LostDatabaseError,
 )
 from dynabro_cli.store.open.connections import (
     ATTEMPT_SECONDS,
@@ -30,24 +28,19 @@ from dynabro_cli.store.open.connections import (
     stoppable,
 )
 from dynabro_cli.store.open.files import (
+    PinnedFile,
     examined,
     file_version,
-    owner,
     read_only_uri,
     refuse_network,
-    refuse_side_names,
     refuse_two_names,
     sqlite_path,
 )
-from dynabro_cli.store.open.pinned_file import PinnedFile
 from dynabro_cli.store.open.schema import (
-    RESTORE,
     VERSION_TABLE,
-    SchemaEntry,
-    entries,
-    refuse_server_strangers,
-    refuse_strangers,
-    unreadable,
+    refuse_foreign_objects,
+    refuse_other_tables,
+    schema_of,
 )
 from dynabro_cli.store.open.servers import server_reader, server_writer, through_outages
 from dynabro_cli.store.open.translation import busy_seconds, not_writable, shown, translated_errors
@@ -74,10 +67,6 @@ def open_for_writing(database: str) -> Engine:
             raise CannotWriteError(
                 f"{path}: its folder {path.parent} does not exist. Try: mkdir -p {path.parent}"
             )
-        other = owner(path.resolve())
-        if other is not None:
-            raise CannotWriteError(f"{path} belongs to the database {other}. Try: another --db")
-        refuse_side_names(path.resolve())
         if path.exists():
             version = file_version(path)
             if version is not None:
@@ -92,14 +81,13 @@ def open_for_writing(database: str) -> Engine:
         with translated_errors(database, opening=True), engine.begin() as connection:
             _create_or_check(connection, database)
 
+    # repeated after a lost commit, it finds the tables that it has made
     through_outages(shown(database), busy_seconds(), check)
-    if path is not None:
-        event.listen(engine, "begin", lambda connection: _refuse_another(connection, path))
     return engine
 
 
 def open_read_only(
-    database: str, *, patience: float | None = None, any_schema: bool = False
+    database: str, *, patience: float | None = None, any_view: bool = False
 ) -> Engine:
     """Open ``database`` so that SQL can write neither to it nor to any other file.
 
@@ -110,40 +98,35 @@ def open_read_only(
     Args:
         database: A path, or an SQLAlchemy URL.
         patience: Seconds to wait for another program's lock on a file; None for ``busy_seconds``.
-        any_schema: True if the caller itself checks for foreign objects that replace tables and
-            views.
+        any_view: True if the caller does not read the views.
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: The file is not a dynabro database, has another schema version, or a foreign
-            object replaces a table or view.
+        DatabaseError: The file is not a dynabro database, has another schema version, lacks a table
+            or a column, or has another view than dynabro's.
     """
     path = sqlite_path(database)
     if path is None:
         engine = server_reader(database, shown(database))
         with translated_errors(database, opening=True), engine.connect() as connection:
-            known = server_version(connection, database)
-            if known is None:
-                name = shown(database)
-                raise EmptyDatabaseError(f"{name} has no tables yet. Try: dynabro run --db {name}")
-            check_version(known, database)
-            if not any_schema:
-                refuse_server_strangers(connection, database, writing=False)
-        return engine
-    version, found = examined(path, patience)
+            version, schema = server_version(connection, database), schema_of(connection)
+    else:
+        version, schema = examined(path, patience)
+        uri = read_only_uri(path)
+        engine = create_engine(
+            URL.create("sqlite", database=str(path)),
+            creator=lambda: connect_reader(uri, patience),
+            poolclass=NullPool,
+        )
+        stoppable(engine)
+        event.listen(engine, "connect", lambda connection, _record: allow_reading_only(connection))
     if version is None:
-        raise EmptyDatabaseError(f"{path} has no tables yet. Try: dynabro run --db {path}")
-    check_version(version, str(path))
-    if not any_schema:
-        refuse_strangers(found, str(path), writing=False)
-    uri = read_only_uri(path)
-    engine = create_engine(
-        URL.create("sqlite", database=str(path)),
-        creator=lambda: connect_reader(uri, patience),
-        poolclass=NullPool,
-    )
-    stoppable(engine)
-    event.listen(engine, "connect", lambda connection, _record: allow_reading_only(connection))
+        name = shown(database)
+        raise EmptyDatabaseError(f"{name} has no tables yet. Try: dynabro run --db {name}")
+    check_version(version, database)
+    refuse_other_tables(schema, database)
+    if not any_view:
+        refuse_foreign_objects(schema, database, writing=False)
     return engine
 
 
@@ -184,36 +167,15 @@ def _create_or_check(connection: Connection, database: str) -> None:
     """Create the tables in an empty database, in the caller's transaction; otherwise check version
     and schema.
     """
-    if (
-        connection.dialect.name == "sqlite"
-        and connection.exec_driver_sql("PRAGMA user_version").scalar() == SCHEMA_VERSION
-    ):
-        # by its name, before the table that it replaces is reported as missing
-        refuse_to_write(connection, database)
     version = server_version(connection, database)
     if version is None:
         create_tables(connection)
         return
     check_version(version, database)
-    if connection.dialect.name != "sqlite":
-        refuse_to_write(connection, database)
+    schema = schema_of(connection)
+    refuse_other_tables(schema, database)
+    refuse_foreign_objects(schema, database, writing=True)
     _renew_views(connection)
-
-
-def refuse_to_write(connection: Connection, database: str) -> None:
-    """Raise DatabaseError if a database of the present version has foreign objects that a writer
-    must not meet.
-    """
-    if connection.dialect.name == "sqlite":
-        refuse_strangers(schema_of(connection), database, writing=True)
-    else:
-        refuse_server_strangers(connection, database, writing=True)
-
-
-def schema_of(connection: Connection) -> list[SchemaEntry]:
-    """Return the schema of an SQLite database, as a connection sees it."""
-    raw: Any = connection.connection.dbapi_connection
-    return entries(raw)
 
 
 def create_tables(connection: Connection) -> None:
@@ -269,53 +231,31 @@ def server_version(connection: Connection, database: str) -> int | None:
     )
 
 
-def _refuse_another(connection: Connection, path: Path) -> None:
-    """Raise DatabaseError if another database was copied over the file since it was opened."""
-    raw: Any = connection.connection.dbapi_connection
-    if raw.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        raise LostDatabaseError(
-            f"{path} was overwritten while this command was writing it. Try: restore a backup, "
-            "or name another file with --db"
-        )
-    check_version(raw.execute("PRAGMA user_version").fetchone()[0], str(path))
-
-
 @contextlib.contextmanager
-def snapshot(database: str, *, any_tables: bool = False) -> Iterator[Connection]:
+def snapshot(database: str) -> Iterator[Connection]:
     """Open a reading connection that does not see what is written after its first read.
 
-    Unlike a user's own statements, its statements may be any reading statements of SQLite. Bytes
-    that are not UTF-8 become surrogates. dynabro's tables are checked to be tables; its views are
-    not checked.
+    Unlike a user's own statements, its statements may be any reading statements of SQLite. The
+    views are not checked, so that runs can be saved from a database whose views have changed.
 
     Args:
         database: A path or a URL.
-        any_tables: True if the caller itself checks that the tables are tables.
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: The file is not a dynabro database, has another schema version, or other
-            objects replace its tables.
+        DatabaseError: The file is not a dynabro database, has another schema version, or lacks a
+            table or a column.
     """
-    engine = open_read_only(database, any_schema=True)
+    engine = open_read_only(database, any_view=True)
     try:
         with translated_errors(database), engine.connect() as connection:
             if connection.dialect.name == "sqlite":
                 raw: Any = connection.connection.dbapi_connection
-                _begin(raw)
-                problem = None if any_tables else unreadable(raw)
-                if problem:
-                    raise DatabaseError(f"{shown(database)} {problem}. Try: {RESTORE}")
+                raw.set_authorizer(None)
+                raw.isolation_level = None
+                raw.execute("BEGIN")
             else:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection
     finally:
         engine.dispose()
-
-
-def _begin(raw: Any) -> None:
-    raw.set_authorizer(lambda *_: sqlite3.SQLITE_OK)
-    raw.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-    raw.isolation_level = None
-    raw.execute("PRAGMA cell_size_check = ON")
-    raw.execute("BEGIN")

@@ -1,5 +1,5 @@
-"""Files of SQLite databases: their paths and URIs, what they hold, what belongs to them, and the
-file systems they are on.
+"""Files of SQLite databases: their paths and URIs, what they hold, and the file systems they are
+on.
 """
 
 from __future__ import annotations
@@ -7,16 +7,21 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import threading
+import sqlite3
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError
-from dynabro_cli.machine.strangers_files import SQLITE_MAGIC
+from dynabro_cli.errors import (
+    CannotWriteError,
+    DatabaseError,
+    LostDatabaseError,
+    NotFoundError,
+    SpecError,
+)
 from dynabro_cli.store.open.connections import connect_reader
-from dynabro_cli.store.open.schema import SchemaEntry, entries
+from dynabro_cli.store.open.schema import Schema, schema_of_file
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.tables import APPLICATION_ID
 
@@ -111,29 +116,20 @@ def file_version(path: Path) -> int | None:
     return examined(path)[0]
 
 
-def examined(path: Path, patience: float | None = None) -> tuple[int | None, list[SchemaEntry]]:
-    """Return schema version and schema of a file; ``patience`` as in ``open_read_only``, errors as
-    in ``file_version``.
+def examined(path: Path, patience: float | None = None) -> tuple[int | None, Schema]:
+    """Return version and schema of a file; ``patience`` as in ``open_read_only``, errors as in
+    ``file_version``.
     """
-    stranger = f"{path} is not a dynabro database. Try: another --db"
-    if path.is_dir():
-        raise DatabaseError(f"{path} is a folder, not a database. Try: a file for --db")
-    if path.exists() and not path.is_file():
-        raise DatabaseError(f"{path} is a device or a pipe, not a database. Try: a file for --db")
-    try:
-        head = first_bytes(path)
-    except FileNotFoundError as error:
+    if not path.exists():
         raise NotFoundError(
             f"there is no database {path}. Try: dynabro run, which makes one, or another --db"
-        ) from error
-    except OSError as error:
-        raise NotFoundError(
-            f"{path} cannot be read ({error.strerror}). Try: another --db"
-        ) from error
-    if not head:
-        return None, []
-    if head != SQLITE_MAGIC:
-        raise DatabaseError(stranger)
+        )
+    if not path.is_file():  # SQLite would wait for a pipe
+        kind = "folder" if path.is_dir() else "device or a pipe"
+        raise DatabaseError(f"{path} is a {kind}, not a database. Try: a file for --db")
+    if not os.access(path, os.R_OK):
+        raise NotFoundError(f"{path} cannot be read (Permission denied). Try: another --db")
+    # a database of another program gets no log of SQLite beside it
     uri = read_only_uri(path, for_a_moment=True)
     with (
         translated_errors(str(path)),
@@ -141,162 +137,68 @@ def examined(path: Path, patience: float | None = None) -> tuple[int | None, lis
     ):
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        found = entries(connection)
-    if application == 0 and version == 0 and not found:
-        return None, []
+        schema = schema_of_file(connection)
+    if application == 0 and version == 0 and not schema.tables:
+        return None, schema
     if application != APPLICATION_ID:
-        raise DatabaseError(stranger)
-    return version, found
-
-
-SIDE_SUFFIXES = ("-wal", "-shm", "-journal")
-FOLDER_SUFFIX = ".d"
-MOST_KEPT = 256
-
-_kept: dict[tuple[int, int], int] = {}
-_lock = threading.Lock()
-
-
-def first_bytes(path: Path) -> bytes:
-    """Return the first 16 bytes of a file, which this process may have open as an SQLite database.
-
-    When a process closes any descriptor of a file, the system drops all its locks on the file,
-    SQLite's among them: another process could then remove the log that this one writes to (SQLite's
-    "How To Corrupt", 2.2). So the descriptors of databases, and of empty files, which may become
-    one, stay open; the oldest of more than ``MOST_KEPT`` is closed.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
-    status = path.stat()
-    with _lock:
-        known = _kept.get((status.st_dev, status.st_ino))
-        if known is not None:
-            return os.pread(known, len(SQLITE_MAGIC), 0)
-        descriptor = os.open(path, os.O_RDONLY)
-        found = os.fstat(descriptor)
-        head = os.pread(descriptor, len(SQLITE_MAGIC), 0)
-        if head not in (b"", SQLITE_MAGIC):
-            os.close(descriptor)
-            return head
-        _kept[found.st_dev, found.st_ino] = descriptor
-        if len(_kept) > MOST_KEPT:
-            os.close(_kept.pop(next(iter(_kept))))
-        return head
+        raise DatabaseError(f"{path} is not a dynabro database. Try: another --db")
+    return version, schema
 
 
 def is_sqlite(path: Path) -> bool:
-    """Return True if ``path`` is an SQLite database, or a file that cannot be read and so may be
-    one.
+    """Return True if ``path`` is an SQLite database.
 
-    A file without content is a database as soon as SQLite keeps a log or a journal beside it.
+    This process must not have the database open: when it closes any descriptor of a file, the
+    system drops all its locks on the file, SQLite's among them (SQLite's "How To Corrupt", 2.2).
     """
     if not path.is_file():
         return False
-    try:
-        head = first_bytes(path)
-    except OSError:
-        return True
-    return head == SQLITE_MAGIC or any(
-        path.with_name(path.name + suffix).exists() for suffix in SIDE_SUFFIXES
-    )
-
-
-def owner(path: Path) -> Path | None:
-    """Return the database that ``path`` belongs to, as a log or journal of SQLite, or by its
-    folder; None for other files.
-
-    Args:
-        path: An absolute path without symbolic links; it need not exist.
-    """
-    if path.name:
-        for suffix in SIDE_SUFFIXES:
-            base = _without(path, suffix)
-            if base is not None and (is_sqlite(base) or _is_empty(base)):
-                return base
-    for place in (path, *path.parents):
-        base = _without(place, FOLDER_SUFFIX)
-        if base is not None and is_sqlite(base):
-            return base
-    return None
-
-
-def refuse_side_names(path: Path) -> None:
-    """Raise CannotWriteError if SQLite would destroy a database: a new one named like a log, or one
-    where a log is to be.
-    """
-    base = next((base for suffix in SIDE_SUFFIXES if (base := _without(path, suffix))), None)
-    if base is not None and not path.exists():
-        raise CannotWriteError(
-            f"{path}: SQLite writes a log under this name beside {base.name}. Try: another name"
-        )
-    for side in (path.with_name(path.name + suffix) for suffix in SIDE_SUFFIXES):
-        if side.is_file() and side.stat().st_size and first_bytes(side) == SQLITE_MAGIC:
-            raise CannotWriteError(
-                f"{path}: SQLite would write its log over the database {side}. Try: mv {side}, "
-                "or another name"
-            )
-
-
-def _without(path: Path, suffix: str) -> Path | None:
-    """Return ``path`` without a suffix, in either case, because file systems may ignore it; None if
-    it has another suffix.
-    """
-    name = path.name[: -len(suffix)]
-    return path.with_name(name) if name and path.name.lower().endswith(suffix) else None
-
-
-def _is_empty(path: Path) -> bool:
-    """Return True for an empty file, which SQLite makes first of a new database."""
-    return path.is_file() and not path.stat().st_size
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
 
 
 MOUNTS = Path("/proc/self/mountinfo")
-NETWORK = frozenset(
-    (
-        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "coda", "ncpfs", "ceph", "glusterfs"),
-        *(
-            "lustre",
-            "gpfs",
-            "beegfs",
-            "fhgfs",
-            "orangefs",
-            "pvfs2",
-            "panfs",
-            "wekafs",
-            "gfs2",
-            "ocfs2",
-        ),
-        *(
-            f"fuse.{name}"
-            for name in (
-                "sshfs",
-                "glusterfs",
-                "ceph",
-                "ceph-fuse",
-                "juicefs",
-                "mfs",
-                "weed",
-                "quobyte",
-                "dfuse",
-            )
-        ),
-        *(
-            f"fuse.{name}"
-            for name in (
-                "hdfs",
-                "s3fs",
-                "gcsfuse",
-                "rclone",
-                "goofys",
-                "blobfuse",
-                "blobfuse2",
-                "gvfsd-fuse",
-            )
-        ),
-        *(f"fuse.{name}" for name in ("smbnetfs", "davfs", "davfs2")),
-    )
-)
+NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "afs",
+    "coda",
+    "ncpfs",
+    "ceph",
+    "glusterfs",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "fhgfs",
+    "orangefs",
+    "pvfs2",
+    "panfs",
+    "wekafs",
+    "gfs2",
+    "ocfs2",
+    "sshfs",
+    "ceph-fuse",
+    "juicefs",
+    "mfs",
+    "weed",
+    "quobyte",
+    "dfuse",
+    "hdfs",
+    "s3fs",
+    "gcsfuse",
+    "rclone",
+    "goofys",
+    "blobfuse",
+    "blobfuse2",
+    "gvfsd-fuse",
+    "smbnetfs",
+    "davfs",
+    "davfs2",
+}
+"""Kinds of file systems that several machines share, without the ``fuse.`` of some of them."""
 
 
 def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
@@ -326,7 +228,7 @@ def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
         if under and len(point) >= longest:  # the later of two mounts on one folder is visible
             longest, kind = len(point), fields[fields.index(b"-", 6) + 1]
     name = os.fsdecode(kind)
-    return name if name in NETWORK else None
+    return name if name.removeprefix("fuse.") in NETWORK else None
 
 
 def refuse_network(path: Path) -> None:
@@ -355,3 +257,53 @@ def refuse_two_names(path: Path) -> None:
             "SQLite database. Try: "
             f"cp {path} {path}.copy && mv {path}.copy {path}, which gives this name a separate file"
         )
+
+
+class PinnedFile:
+    """Open connections to a file: the first one may create the file, later ones need the same file.
+
+    Otherwise SQLite would replace a database that was removed by an empty one.
+
+    Args:
+        path: The file.
+        timeout: Seconds that SQLite itself waits for a lock.
+    """
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        self._name, self._path, self._timeout = path, Path(os.path.abspath(path)), timeout
+        self._inode: tuple[int, int] | None = None  # known from the first connection on
+
+    def connect(self) -> sqlite3.Connection:
+        """Open a connection.
+
+        Raises:
+            LostDatabaseError: The file does not exist any more, or is another one.
+            sqlite3.Error: The file cannot be opened.
+        """
+        self.check()
+        mode = "rwc" if self._inode is None else "rw"
+        if self._inode is None:
+            # SQLite itself would let only its owner write, whatever the umask
+            with contextlib.suppress(OSError):
+                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL, 0o666))
+        uri = f"{self._path.as_uri()}?mode={mode}"
+        connection = sqlite3.connect(uri, uri=True, timeout=self._timeout, check_same_thread=False)
+        if self._inode is None:
+            self._inode = _inode(self._path)
+        return connection
+
+    def check(self) -> None:
+        """Raise LostDatabaseError if the file does not exist any more, or is another one."""
+        if self._inode is not None and _inode(self._path) != self._inode:
+            raise LostDatabaseError(
+                f"{self._name} was removed or replaced while this command was writing it. Try: "
+                "put it back, and repeat the command"
+            )
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -110,7 +110,9 @@ def translate(
     reason = str(error.orig if isinstance(error, DBAPIError) else error)
     if "disk is full" in reason or "disk I/O" in reason:
         return StorageError(f"{database}: {reason}; make room; what was stored before is intact")
-    if "image is malformed" in reason or "not a database" in reason:
+    if "not a database" in reason:
+        return DatabaseError(f"{database} is not a dynabro database. Try: another --db")
+    if "image is malformed" in reason:
         return DatabaseError(
             f"{database} is damaged ({reason}). Try: restore a backup, or another --db"
         )
