@@ -56,7 +56,7 @@ def demo(
     from dynabro_cli.figures._api import Choice
     from dynabro_cli.grid.plan import as_stored, plan
     from dynabro_cli.grid.sweep_lookup import load_sweep
-    from dynabro_cli.store.repetition import stand
+    from dynabro_cli.store.standing import stand
 
     standing = stand(db, SWEEP, "none")
     planned = as_stored(plan(load_sweep(SWEEP)), standing.has)

@@ -24,7 +24,7 @@ from dynabro_cli.models._api import METRICS
 from dynabro_cli.store.origin import check_words
 from dynabro_cli.store.read.frames import Frames, load
 from dynabro_cli.store.read.queries import among
-from dynabro_cli.store.repetition import stand
+from dynabro_cli.store.standing import stand
 
 if TYPE_CHECKING:
     import pandas as pd

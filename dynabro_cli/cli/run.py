@@ -19,12 +19,13 @@ from dynabro_cli.experiment.label import OTHERS, cell, rule_of
 from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields, full_name
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine, RowMapping
+    from sqlalchemy import Engine
 
     from dynabro_cli.events import SaveAt
     from dynabro_cli.executors._api import Failure
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.store.care.models import ModelFile
+    from dynabro_cli.store.standing import Row
 
 KEY_DIGITS = 10
 """Digits of a run's key that are printed, as in ``dynabro runs``."""
@@ -193,9 +194,8 @@ def _run(
         from dynabro_cli.store.care.models import ModelFile
         from dynabro_cli.store.open.engine import open_for_writing
         from dynabro_cli.store.open.translation import shown
-        from dynabro_cli.store.recorder import Recorder
-        from dynabro_cli.store.repetition import stand
         from dynabro_cli.store.side_files import SideFiles
+        from dynabro_cli.store.standing import stand, state_of
 
         if not quiet:
             tell(f"{_described(run)}; to be stored in {shown(db)} with key {run.key[:KEY_DIGITS]}")
@@ -207,8 +207,7 @@ def _run(
         model = (
             None if save_model is None else ModelFile(save_model, run.key, db, force=options.force)
         )
-        recorder = Recorder(engine, files=files)
-        stored = recorder.stored(run.key)
+        stored = state_of(engine, run.key).result
         if stored is not None and options.rerun == "none":
             _check_model(db, stored["id"], run.key, model)
             _report_stored(stored, engine, db, model, as_json, options.data_dir)
@@ -223,7 +222,7 @@ def _run(
             )
     if outcome.failure is not None:
         raise error_of(outcome.failure)
-    stored = recorder.stored(run.key)
+    stored = state_of(engine, run.key).result
     if stored is not None:
         _check_model(db, stored["id"], run.key, model)
         _report(engine, stored["id"], as_json, f"stored in {shown(db)}", save_model)
@@ -247,7 +246,7 @@ def _check_model(db: str, number: int, key: str, model: ModelFile | None) -> Non
 
 
 def _report_stored(
-    stored: RowMapping,
+    stored: Row,
     engine: Engine,
     db: str,
     model: ModelFile | None,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dynabro_cli.search.file import Search
     from dynabro_cli.search.findings import Findings, Found
     from dynabro_cli.search.outlook import Outlook
-    from dynabro_cli.store.repetition import Rerun
+    from dynabro_cli.store.standing import Rerun
 
 SearchName = Annotated[
     str,
@@ -106,7 +106,7 @@ def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json
     from dynabro_cli.cli.sweep_runs import places_ahead
     from dynabro_cli.grid.forecast import forecast
     from dynabro_cli.store.open.translation import shown
-    from dynabro_cli.store.repetition import Standing
+    from dynabro_cli.store.standing import Standing
 
     places = places_ahead(ahead.samples, options)
     jobs = max(places.of(run).jobs for run in ahead.samples)

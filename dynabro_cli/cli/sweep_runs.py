@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.grid.plan import PlannedRuns
     from dynabro_cli.store.recorder import SaveModel
-    from dynabro_cli.store.repetition import Standing
+    from dynabro_cli.store.standing import Standing
 
 MOST_LINES = 20
 """Most files that are named."""
@@ -44,7 +44,7 @@ def standing_of(planned: PlannedRuns, db: str, options: Options) -> tuple[Planne
     A run that is stored under another text of the same adversary replaces the run of the plan.
     """
     from dynabro_cli.grid.plan import as_stored
-    from dynabro_cli.store.repetition import stand
+    from dynabro_cli.store.standing import stand
 
     standing, rerun = stand(db, options.entry, options.rerun, options.data_dir), options.rerun
     planned = as_stored(planned, standing.has)

@@ -229,7 +229,7 @@ def rate(
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.sweep_lookup import load_sweep
     from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.repetition import stand
+    from dynabro_cli.store.standing import stand
     from dynabro_cli.theory import rate as reading
 
     if part not in (*reading.PARTS, ALL):

@@ -36,8 +36,8 @@ from dynabro_cli.store.read.searches import (
     text_of,
     trials_of,
 )
-from dynabro_cli.store.repetition import changed, never
 from dynabro_cli.store.side_files import SideFiles
+from dynabro_cli.store.standing import changed, never
 from dynabro_cli.store.sweep_entry import SweepEntry
 
 

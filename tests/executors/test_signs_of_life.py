@@ -16,7 +16,7 @@ from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.read.status import read_status
-from dynabro_cli.store.repetition import Standing
+from dynabro_cli.store.standing import Standing
 from tests.executors.made_runs import Log, execute_all, quadratic
 from tests.store.made import read
 

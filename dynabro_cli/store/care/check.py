@@ -16,7 +16,6 @@ from sqlalchemy import Connection, DateTime, RowMapping, Table, select, text
 from dynabro_cli.experiment.key import run_key
 from dynabro_cli.limits import CONTROL
 from dynabro_cli.store import row_digests, trials
-from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import schema_of, snapshot
 from dynabro_cli.store.open.schema import (
@@ -39,6 +38,8 @@ from dynabro_cli.store.origin import broken_diffs
 from dynabro_cli.store.ownership import database_time, presumed_dead
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.tables import (
+    ENDED,
+    RERUN_SUFFIX,
     STATUSES,
     environments,
     runs,

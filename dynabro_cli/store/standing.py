@@ -1,5 +1,10 @@
-"""Choose which stored results a sweep makes again: none, all, of other code or data, or the rest of
-an interrupted rerun.
+"""Is a run stored? The answer of ``StoredState``, from its row, its repetition and its owner.
+
+All who ask get it here: commands and forecasts for a whole sweep (``Standing``), the queue right
+before a run starts (``state_of``), and the recorder when it claims a run (``claim``).
+
+A result stays in the database while it is repeated. Until the repetition is complete, its row has
+the key of the run with ``RERUN_SUFFIX``; then it replaces the result (``take_place``).
 """
 
 from __future__ import annotations
@@ -9,35 +14,44 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, func, select
+from sqlalchemy import Connection, Engine, RowMapping, bindparam, delete, func, select, update
 
 from dynabro_cli.components.digests import CodeComparison, changed_components, compare, data_at_hand
-from dynabro_cli.errors import EmptyDatabaseError, NotFoundError
-from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX, Repeat
+from dynabro_cli.errors import AlreadyStoredError, EmptyDatabaseError, NotFoundError, RunHeldError
+from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.servers import through_outages
 from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
+from dynabro_cli.store.ownership import database_time, lease_seconds, presumed_dead, silence
 from dynabro_cli.store.read.searches import refuse_name_of_search
-from dynabro_cli.store.tables import runs, sweeps
+from dynabro_cli.store.tables import ENDED, RERUN_SUFFIX, runs, sweeps
 
-ToMake = Mapping[str, dt.datetime | None]
-"""Keys of runs, with the end time of the stored result or failure."""
+Row = Mapping[str, Any] | RowMapping
+Repeat = Callable[[Row], bool]
+"""Decide from a row of ``runs`` if the result or failure is made again."""
 Rerun = Literal["none", "changed", "all"]
 """Results that a sweep makes again: none, results with a changed component or other data, or all
 results.
 """
+ToMake = Mapping[str, dt.datetime | None]
+"""Keys of runs, with the end time of the stored result or failure."""
+
+_BY_KEY = select(runs).where(runs.c.run_key == bindparam("key"))
 
 
-def never(row: Mapping[str, Any] | RowMapping) -> bool:
+def never(row: Row) -> bool:
     """Make no run again."""
     return False
 
 
-def changed(
-    row: Mapping[str, Any] | RowMapping, data: Callable[[str], str | None] | None = None
-) -> bool:
+def always(row: Row) -> bool:
+    """Make every run again."""
+    return True
+
+
+def changed(row: Row, data: Callable[[str], str | None] | None = None) -> bool:
     """Make a run again if a component or its data have changed; not if this is unknown, or if only
     the engine has changed.
     """
@@ -57,9 +71,105 @@ class UpTo:
     last: int
     goes_on: bool = False
 
-    def __call__(self, row: Mapping[str, Any] | RowMapping) -> bool:
+    def __call__(self, row: Row) -> bool:
         """Return True if the run existed at the start of the rerun."""
         return bool(row["id"] <= self.last)
+
+
+class StoredState(NamedTuple):
+    """What the database has of a run.
+
+    Attributes:
+        end: ``stored``: a result that is not made again. ``failed``: the run, or its repetition,
+            has failed; the caller decides if failed runs are made again. None: the run is made.
+        row: The row of that result or failure. If the run is made, the row that it resumes or
+            replaces; None if there is none.
+        key: The key under which the run is stored if it is made.
+    """
+
+    end: Literal["stored", "failed"] | None
+    row: Row | None
+    key: str
+
+    @property
+    def result(self) -> Row | None:
+        """The row of the result; None if the run has none, or is made again."""
+        return self.row if self.end == "stored" else None
+
+    @classmethod
+    def of(cls, run_key: str, look_up: Callable[[str], Row | None], repeat: Repeat) -> StoredState:
+        """Return the state of the run with a key, whose rows ``look_up`` returns by their keys."""
+        row, key = look_up(run_key), run_key
+        if row is not None and row["status"] in ENDED:
+            if not repeat(row):
+                return cls("stored", row, key)
+            key += RERUN_SUFFIX
+            row = look_up(key)
+        failed = row is not None and row["status"] == "failed" and not repeat(row)
+        return cls("failed" if failed else None, row, key)
+
+
+def find(connection: Connection, run_key: str) -> RowMapping | None:
+    """Return the row of the run with a key, or None."""
+    return connection.execute(_BY_KEY, {"key": run_key}).mappings().first()
+
+
+def state_of(engine: Engine | KeptConnection, run_key: str, repeat: Repeat = never) -> StoredState:
+    """Return the state of a run now.
+
+    Raises:
+        RunHeldError: Another live process is making the run, or repeating it.
+    """
+
+    def look(connection: Connection) -> StoredState:
+        state = StoredState.of(run_key, functools.partial(find, connection), repeat)
+        if state.end is None and state.row is not None:
+            refuse_if_live(connection, state.row)
+        return state
+
+    return transact(engine, look)
+
+
+def claim(connection: Connection, run_key: str, *, repeat: Repeat, owner: str) -> StoredState:
+    """Return the state of a run that ``owner`` makes now.
+
+    Raises:
+        AlreadyStoredError: The run has a result, and is not to be repeated.
+        RunHeldError: Another live process is working on it.
+    """
+    state = StoredState.of(run_key, functools.partial(find, connection), repeat)
+    if state.result is not None:
+        row = state.result
+        raise AlreadyStoredError(f"run {row['id']} is stored as {row['status']} already")
+    # a row of this owner is the trace of a claim whose commit was not answered
+    if state.row is not None and state.row["owner"] != owner:
+        refuse_if_live(connection, state.row)
+    return state
+
+
+def refuse_if_live(connection: Connection, row: Row) -> None:
+    """Raise RunHeldError if the run is in progress in a process that is or may be alive."""
+    if row["status"] != "running":
+        return
+    now = database_time(connection)
+    if presumed_dead(row, now):
+        return
+    heard = silence(row, now) or 0.0
+    raise RunHeldError(
+        f"run {row['id']} is in progress in process {row['pid']} on {row['host']}, last "
+        f"heartbeat {heard:.0f} s ago; "
+        "wait for it, or end it; a stopped or remote process is presumed dead after "
+        f"{lease_seconds():g} s without a heartbeat"
+    )
+
+
+def take_place(connection: Connection, run_id: int | None) -> None:
+    """Replace the result by its complete repetition."""
+    key = connection.execute(select(runs.c.run_key).where(runs.c.id == run_id)).scalar_one()
+    if key.endswith(RERUN_SUFFIX):
+        original = key.removesuffix(RERUN_SUFFIX)
+        connection.execute(delete(runs).where(runs.c.run_key == original))
+        connection.execute(update(runs).where(runs.c.id == run_id).values(run_key=original))
 
 
 def repetition(
@@ -86,9 +196,9 @@ def repetition(
         .order_by(sweeps.c.id.desc())
         .limit(1)
     )
-    left = connection.execute(latest).scalar()
-    if left is not None:
-        return UpTo(left, goes_on=True)
+    unfinished = connection.execute(latest).scalar()
+    if unfinished is not None:
+        return UpTo(unfinished, goes_on=True)
     highest = connection.execute(
         select(func.max(runs.c.id)).where(runs.c.status.in_((*ENDED, "failed")))
     ).scalar()
@@ -114,8 +224,8 @@ class Standing:
         columns = select(
             runs.c.run_key, runs.c.id, runs.c.status, runs.c.finished_at, runs.c.code_digests
         )
-        found = [] if connection is None else connection.execute(columns).mappings().all()
-        self._rows = {row["run_key"]: row for row in found}
+        rows = [] if connection is None else connection.execute(columns).mappings().all()
+        self._rows = {row["run_key"]: row for row in rows}
 
     @property
     def goes_on(self) -> bool:
@@ -131,16 +241,7 @@ class Standing:
 
         The caller decides if a failed run is made again.
         """
-        row = self._rows.get(run_key)
-        if row is not None and row["status"] in ENDED:
-            if not self.repeat(row):
-                return "stored"
-            row = self._rows.get(run_key + RERUN_SUFFIX)
-        return (
-            "failed"
-            if row is not None and row["status"] == "failed" and not self.repeat(row)
-            else None
-        )
+        return StoredState.of(run_key, self._rows.get, self.repeat).end
 
     def stored(self, keys: Iterable[str]) -> frozenset[str]:
         """Return the keys whose run has a result that is not made again."""
