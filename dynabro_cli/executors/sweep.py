@@ -95,8 +95,11 @@ def slots_of(
     repeat: Repeat = never,
     save_model: SaveModel | None = None,
 ) -> list[Slot]:
-    """Return ``count`` slots for runs, each with a recorder, which share a connection."""
+    """Return ``count`` slots for runs, each with a recorder, which share a connection; report
+    folders that cannot be written.
+    """
     options = places.options
+    files.probe()
     origin = Origin(current_commit(), current_changes(), options.tags, options.note)
     return [
         Slot(
