@@ -163,6 +163,7 @@ class Ledger:
             check: Called before each query of the database.
             suits: Returns True if runs that share a device in this way can be in the slot now.
         """
+        # these runs take minutes elsewhere: without a pause, every turn would look all of them up
         if not self._queued and self._elsewhere and time.monotonic() >= self._look_again:
             self._queue(*self._elsewhere)
             self._elsewhere.clear()
@@ -182,15 +183,15 @@ class Ledger:
             if not self.wanted(job.run):
                 continue
             try:
-                known = self._known(slot.recorder, job)
+                end = self._end_of(slot.recorder, job)
             except RunHeldError:
                 self._elsewhere.append(job)
                 continue
-            if known is None:
+            if end is None:
                 slot.job = job
                 slot.log = RunLog.of(self._files, job.run.key)
                 return job
-            self._note(slot.number, job, *known)
+            self._note(slot.number, job, *end)
         return None
 
     def more(self) -> Sequence[Run]:
@@ -244,7 +245,7 @@ class Ledger:
             self._listener.waiting(len(self._elsewhere))
         return max(0.0, self._look_again - time.monotonic())
 
-    def _known(self, recorder: Recorder, job: Job) -> tuple[Status, str | None] | None:
+    def _end_of(self, recorder: Recorder, job: Job) -> tuple[Status, str | None] | None:
         """Return the outcome of a run that is not to be made, as the database is now; None if it is
         to be made.
         """

@@ -130,9 +130,9 @@ class Scheduler:
         if not sharing.gpu or slot.device == "cpu":
             return not sharing.gpu
         others = [
-            one.job.sharing
-            for one in self._slots
-            if one.device == slot.device and one is not slot and one.job
+            other.job.sharing
+            for other in self._slots
+            if other.device == slot.device and other is not slot and other.job
         ]
         beside = [other for other in others if other.gpu]
         return all(
@@ -241,6 +241,7 @@ class Scheduler:
             if slot.state >= State.BEGUN:
                 self._ledger.interrupt(slot)
         elif slot.state < State.BEGUN:
+            # no run began, so that none is to blame: the run goes back to the queue, uncounted
             self._false_starts += end.counts
             if self._false_starts >= FALSE_STARTS:
                 raise RunError(

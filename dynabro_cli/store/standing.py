@@ -173,7 +173,7 @@ def take_place(connection: Connection, run_id: int | None) -> None:
 
 
 def repetition(
-    connection: Connection, sweep: str | None, rerun: Rerun, folder: Path | None = None
+    connection: Connection | None, sweep: str | None, rerun: Rerun, folder: Path | None = None
 ) -> Repeat:
     """Return which runs a sweep makes again, as the database is when the sweep starts.
 
@@ -181,7 +181,7 @@ def repetition(
     in its row in ``sweeps`` until each of its runs has been made.
 
     Args:
-        connection: To the database.
+        connection: To the database; None if it does not exist yet.
         sweep: The sweep's name.
         rerun: The results to make again.
         folder: The folder of data sets; None for the usual one.
@@ -190,6 +190,8 @@ def repetition(
         return (
             functools.partial(changed, data=data_at_hand(folder)) if rerun == "changed" else never
         )
+    if connection is None:
+        return UpTo(0)
     latest = (
         select(sweeps.c.rerun_after)
         .where(sweeps.c.name == sweep)
@@ -293,9 +295,7 @@ def stand(database: str, sweep: str | None, rerun: Rerun, folder: Path | None = 
         try:
             engine = open_read_only(database)
         except (NotFoundError, EmptyDatabaseError):
-            return Standing(
-                None, UpTo(0) if rerun == "all" else changed if rerun == "changed" else never
-            )
+            return Standing(None, repetition(None, sweep, rerun, folder), folder)
         with translated_errors(database), engine.connect() as connection:
             if sweep is not None:
                 refuse_name_of_search(connection, sweep.partition(" ")[0])
