@@ -66,7 +66,7 @@ class _Open:
     Attributes:
         number: Its number.
         runs: Its runs, one per seed.
-        left: Keys of the runs that have not ended.
+        unfinished: Keys of the runs that have not ended.
         held: Its other runs, if its first one decides about them.
         steps: Number of evaluations reported for each run.
         status: The status that ends the trial; None while it is in progress.
@@ -74,7 +74,7 @@ class _Open:
 
     number: int
     runs: Sequence[Run]
-    left: set[str]
+    unfinished: set[str]
     held: Sequence[Run] = ()
     steps: dict[str, int] = field(default_factory=dict)
     status: str | None = None
@@ -290,12 +290,12 @@ class StudyInProgress:
         if outcome.status == "stored":
             self.catch_up(key)
         for trial in self._by_key.get(key, ()):
-            trial.left.discard(key)
+            trial.unfinished.discard(key)
             if outcome.status == "failed":
                 trial.status = "failed"
             elif self._search.pruner == SEEDS and trial.status is None and key == trial.runs[0].key:
                 self._judge(trial, key)
-            if trial.number in self._open and (trial.status is not None or not trial.left):
+            if trial.number in self._open and (trial.status is not None or not trial.unfinished):
                 self._settle(trial)
 
     def _judge(self, trial: _Open, key: str) -> None:
