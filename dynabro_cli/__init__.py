@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dynabro_cli.api import make_aggregator, make_attack, make_pre_aggregator, make_switching
-    from dynabro_cli.cli.notebook import run, sweep
     from dynabro_cli.components.plugins import load_plugin
     from dynabro_cli.experiment.spec import RunSpec
+    from dynabro_cli.notebook import run, sweep
     from dynabro_cli.simulation.setup import simulate
     from dynabro_cli.store.read.frames import load
     from dynabro_cli.tasks._arrays import make_task
@@ -43,8 +43,8 @@ _PUBLIC = {
     "make_pre_aggregator": "dynabro_cli.api",
     "make_switching": "dynabro_cli.api",
     "make_task": "dynabro_cli.tasks._arrays",
-    "run": "dynabro_cli.cli.notebook",
-    "sweep": "dynabro_cli.cli.notebook",
+    "run": "dynabro_cli.notebook",
+    "sweep": "dynabro_cli.notebook",
     "load": "dynabro_cli.store.read.frames",
     "load_plugin": "dynabro_cli.components.plugins",
 }

@@ -32,9 +32,8 @@ from dynabro_cli.errors import DynabroError, SpecError
 from dynabro_cli.events import Evaluated
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.tables import evaluations, runs
+from dynabro_cli.store.tables import RESULTS, evaluations, runs
 
 COMPARED = (
     "round",

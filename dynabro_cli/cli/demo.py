@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dynabro_cli.cli.making import make_runs
 from dynabro_cli.cli.options import Database, Force, Jobs, Plugins, Quiet, jobs_of
 from dynabro_cli.cli.output import emit
 from dynabro_cli.cli.plot import studio
-from dynabro_cli.cli.sweep_runs import make_runs
 from dynabro_cli.cli.terminal import note, say, to_type
 from dynabro_cli.errors import SweepError
 
 if TYPE_CHECKING:
-    from dynabro_cli.grid.plan import PlannedRuns
+    from collections.abc import Sequence
+
+    from dynabro_cli.experiment.resolve import Run
 
 SWEEP = "demo"
 HEADS = {"static": "no switching", "periodic:K=5": "a switch every 5 rounds"}
@@ -54,24 +56,18 @@ def demo(
         note("six runs on handwritten digits; they take about a minute on two cores")
     from dynabro_cli.executors._api import Options
     from dynabro_cli.figures._api import Choice
-    from dynabro_cli.grid.plan import as_stored, plan
+    from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.sweep_lookup import load_sweep
-    from dynabro_cli.store.repetition import stand
 
-    standing = stand(db, SWEEP, "none")
-    planned = as_stored(plan(load_sweep(SWEEP)), standing.has)
-    outcomes = make_runs(
-        planned,
-        db,
-        Options(jobs=jobs_of(jobs), sweep=SWEEP, sweep_text=planned.sweep.text),
-        standing,
-        quiet=quiet,
-    )
+    planned = plan(load_sweep(SWEEP))
+    options = Options(jobs=jobs_of(jobs), sweep=SWEEP, sweep_text=planned.sweep.text)
+    outcomes = make_runs(planned, db, options, quiet=quiet)
     if any(outcome.status not in ("finished", "diverged", "stored") for outcome in outcomes):
         raise SweepError("a run of the demo failed. Try: dynabro sweep demo --retry-failed")
-    keys = ", ".join(f"'{run.key}'" for run in planned.runs)
+    runs = [outcome.run for outcome in outcomes]
+    keys = ", ".join(f"'{run.key}'" for run in runs)
     say(*HEAD, "")
-    emit(("method", "learning rate", *HEADS.values()), _table(planned, db, keys))
+    emit(("method", "learning rate", *HEADS.values()), _table(runs, db, keys))
     say("", *NOTE)
     drawn = studio(db, f"run_key IN ({keys})", out, "png", force=force).draw_any(
         "curves", Choice("budget", "method", "switching", None), saved_as=SWEEP
@@ -87,7 +83,7 @@ def demo(
     note("      dynabro new aggregator my-rule")
 
 
-def _table(planned: PlannedRuns, db: str, keys: str) -> list[list[Any]]:
+def _table(runs: Sequence[Run], db: str, keys: str) -> list[list[Any]]:
     """Return a row for each method: its learning rate, and an accuracy for each switching
     strategy.
     """
@@ -99,7 +95,7 @@ def _table(planned: PlannedRuns, db: str, keys: str) -> list[list[Any]]:
     )
     accuracy = {str(key): "-" if value is None else f"{value:.3f}" for key, value in stored.rows}
     rows: dict[str, list[Any]] = {}
-    for run in planned.runs:
+    for run in runs:
         row = rows.setdefault(
             run.method.name, [NAMES[run.method.name], f"{run.spec.learning_rate:g}"]
         )

@@ -54,10 +54,10 @@ def _find(database: str, name: str) -> Path:
     Raises:
         NotFoundError: There is no such run, or its log cannot be read.
     """
-    from dynabro_cli.store.claims import RERUN_SUFFIX
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.queries import find_run
     from dynabro_cli.store.side_files import SideFiles
+    from dynabro_cli.store.tables import RERUN_SUFFIX
 
     engine = open_read_only(database)
     row = find_run(engine, name.removeprefix("runs/"))

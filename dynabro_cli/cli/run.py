@@ -10,26 +10,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dynabro_cli.cli.making import error_of, opened
 from dynabro_cli.cli.options import Database, Metrics, Plugins, Quiet, expand, making
-from dynabro_cli.cli.output import print_json, tell_of_code, warn
+from dynabro_cli.cli.output import print_json, tell_of_code
 from dynabro_cli.cli.terminal import hint, say
-from dynabro_cli.errors import DynabroError, NotFoundError, SpecError
+from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.executors._api import Options
 from dynabro_cli.experiment.label import OTHERS, cell, rule_of
 from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields, full_name
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine, RowMapping
+    from sqlalchemy import Engine
 
     from dynabro_cli.events import SaveAt
-    from dynabro_cli.executors._api import Failure
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.store.care.models import ModelFile
+    from dynabro_cli.store.standing import Row
 
 KEY_DIGITS = 10
 """Digits of a run's key that are printed, as in ``dynabro runs``."""
-WHERE = "SELECT error FROM runs WHERE status='failed'"
-"""The query that an error names."""
 
 
 def _option(field: Field) -> Any:
@@ -181,49 +180,41 @@ def _run(
     spec: RunSpec, options: Options, db: str, save_model: Path | None, *, as_json: bool, quiet: bool
 ) -> None:
     """Make the run, as a sweep of one, unless it is stored."""
-    from dynabro_cli.executors import backends
     from dynabro_cli.experiment.build import data_directory
     from dynabro_cli.experiment.resolve import resolve
 
     run = resolve(spec, data_directory(options.data_dir))
-    # its process starts, while this one loads what follows
-    with backends.opened(options, 1) as places_for:
+    with opened([run], db, options) as (engine, places, files):
         from dynabro_cli.cli.progress import RunProgress, tell
         from dynabro_cli.executors.sweep import make_all
         from dynabro_cli.store.care.models import ModelFile
-        from dynabro_cli.store.open.engine import open_for_writing
+        from dynabro_cli.store.kept_connection import transact
         from dynabro_cli.store.open.translation import shown
-        from dynabro_cli.store.recorder import Recorder
-        from dynabro_cli.store.repetition import stand
-        from dynabro_cli.store.side_files import SideFiles
+        from dynabro_cli.store.standing import Standing, repetition, state_of
 
         if not quiet:
             tell(f"{_described(run)}; to be stored in {shown(db)} with key {run.key[:KEY_DIGITS]}")
-        places = places_for([run])
-        for line in places.notes if not quiet else ():
-            tell(line)
-        engine = open_for_writing(db)
-        files = SideFiles.of(engine.url, warn)
         model = (
             None if save_model is None else ModelFile(save_model, run.key, db, force=options.force)
         )
-        recorder = Recorder(engine, files=files)
-        stored = recorder.stored(run.key)
+        stored = state_of(engine, run.key).result
         if stored is not None and options.rerun == "none":
             _check_model(db, stored["id"], run.key, model)
             _report_stored(stored, engine, db, model, as_json, options.data_dir)
             return
-        files.probe()
         if model is not None:
             model.check()
+        standing = transact(
+            engine,
+            lambda connection: Standing(connection, repetition(connection, None, options.rerun)),
+        )
         with RunProgress.of(run.spec, quiet=quiet) as progress:
-            standing = stand(db, None, options.rerun)
             (outcome,) = make_all(
                 [run], engine, places, progress, standing, files=files, save_model=model
             )
     if outcome.failure is not None:
         raise error_of(outcome.failure)
-    stored = recorder.stored(run.key)
+    stored = state_of(engine, run.key).result
     if stored is not None:
         _check_model(db, stored["id"], run.key, model)
         _report(engine, stored["id"], as_json, f"stored in {shown(db)}", save_model)
@@ -247,7 +238,7 @@ def _check_model(db: str, number: int, key: str, model: ModelFile | None) -> Non
 
 
 def _report_stored(
-    stored: RowMapping,
+    stored: Row,
     engine: Engine,
     db: str,
     model: ModelFile | None,
@@ -261,23 +252,6 @@ def _report_stored(
     target = None if model is None else model.target
     tell_of_code(compare([(stored["code_digests"], 1)], data_dir), "--rerun repeats it")
     _report(engine, stored["id"], as_json, f"already in {shown(db)}; --rerun repeats it", target)
-
-
-def error_of(failure: Failure) -> DynabroError:
-    """Return the error of a run that failed, with the exit code of its reason."""
-    text = failure.reason
-    if not failure.expected:
-        text = (
-            f"the run failed ({text}) and is stored as failed. Try: dynabro query "
-            f'"{WHERE}", which shows where'
-        )
-    error = (
-        SpecError(text.splitlines())
-        if failure.exit_code == SpecError.exit_code
-        else DynabroError(text)
-    )
-    error.exit_code = failure.exit_code
-    return error
 
 
 def _described(run: Run) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dynabro_cli.cli.making import opened
 from dynabro_cli.cli.options import (
     Database,
     DryRun,
@@ -23,7 +24,7 @@ from dynabro_cli.cli.options import (
 )
 from dynabro_cli.cli.output import duration, emit, finite, print_json, tell_of_code, warn
 from dynabro_cli.cli.sweep import RerunChanged
-from dynabro_cli.cli.terminal import complain, hint, say
+from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.errors import SpecError, SweepError, many
 from dynabro_cli.executors._api import Options
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from dynabro_cli.search.file import Search
     from dynabro_cli.search.findings import Findings, Found
     from dynabro_cli.search.outlook import Outlook
-    from dynabro_cli.store.repetition import Rerun
+    from dynabro_cli.store.standing import Rerun
 
 SearchName = Annotated[
     str,
@@ -106,7 +107,7 @@ def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json
     from dynabro_cli.cli.sweep_runs import places_ahead
     from dynabro_cli.grid.forecast import forecast
     from dynabro_cli.store.open.translation import shown
-    from dynabro_cli.store.repetition import Standing
+    from dynabro_cli.store.standing import Standing
 
     places = places_ahead(ahead.samples, options)
     jobs = max(places.of(run).jobs for run in ahead.samples)
@@ -193,24 +194,13 @@ def _make(
     search: Search, ahead: Outlook, db: str, options: Options, *, as_json: bool, quiet: bool
 ) -> None:
     """Make the trials, and print what they have found."""
-    from dynabro_cli.executors import backends
-
     began = time.monotonic()
-    # processes start, while this one loads what follows
-    with backends.opened(options, ahead.runs) as places_for:
+    with opened(_representatives(ahead), db, options, most=ahead.runs) as (engine, places, files):
         from dynabro_cli.cli.search_progress import TrialsProgress
         from dynabro_cli.search.conduct import conduct
         from dynabro_cli.search.findings import code_of, findings
         from dynabro_cli.store.kept_connection import transact
-        from dynabro_cli.store.open.engine import open_for_writing
-        from dynabro_cli.store.side_files import SideFiles
 
-        places = places_for(_representatives(ahead))
-        for line in places.notes:
-            complain(line)
-        engine = open_for_writing(db)
-        files = SideFiles.of(engine.url, warn)
-        files.probe()
         stored = _stored(search, db, options.rerun)
         to_do = stored["running"] + (stored["failed"] if options.retry_failed else 0)
         with TrialsProgress(search, ahead.trials, stored.total() - to_do, quiet=quiet) as progress:

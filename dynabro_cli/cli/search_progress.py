@@ -4,7 +4,6 @@ remaining time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from dynabro_cli.cli.output import warn
 from dynabro_cli.cli.progress import Display, bar_columns
 from dynabro_cli.cli.terminal import one_line
 from dynabro_cli.errors import first_line
+from dynabro_cli.search.conduct import worth
 
 if TYPE_CHECKING:
     from dynabro_cli.executors._api import Outcome
@@ -52,14 +52,15 @@ class TrialsProgress(Display):
         self._ended += 1
         self._trials = max(self._trials, self._ended)
         best, sign = self._best.get(name), -1 if self._search.maximize else 1
-        value = math.inf if trial.value is None else trial.value
-        if trial.status == "finished" and (best is None or sign * value < sign * _value(best)):
+        if trial.status == "finished" and (
+            best is None or sign * worth(trial) < sign * worth(best)
+        ):
             self._best[name] = best = trial
-        word = f"{value:.4g}" if trial.status == "finished" else trial.status
+        word = f"{worth(trial):.4g}" if trial.status == "finished" else trial.status
         told = (
             ""
             if best is None
-            else f"best {_value(best):.4g} (trial {best.number}: {self._label(name, best)})"
+            else f"best {worth(best):.4g} (trial {best.number}: {self._label(name, best)})"
         )
         self._live.update(self._all, completed=self._ended, total=self._trials, description=told)
         lead = (
@@ -103,7 +104,3 @@ class TrialsProgress(Display):
             self._live.console.print(Text(one_line(text)))
         else:
             self._print(f"{self._ended}/{self._trials}: {text}")
-
-
-def _value(trial: Trial) -> float:
-    return math.inf if trial.value is None else trial.value

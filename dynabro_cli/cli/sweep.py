@@ -24,7 +24,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import Options
 
 if TYPE_CHECKING:
-    from dynabro_cli.store.repetition import Rerun
+    from dynabro_cli.store.standing import Rerun
 
 
 SweepName = Annotated[

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from dynabro_cli.cli.making import make_runs
 from dynabro_cli.cli.output import duration, emit, print_json, size, tell_of_code, warn
 from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.errors import SweepError, first_line
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from dynabro_cli.executors.placement import Placement
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.grid.plan import PlannedRuns
-    from dynabro_cli.store.recorder import SaveModel
-    from dynabro_cli.store.repetition import Standing
+    from dynabro_cli.store.standing import Standing
 
 MOST_LINES = 20
 """Most files that are named."""
@@ -44,7 +44,7 @@ def standing_of(planned: PlannedRuns, db: str, options: Options) -> tuple[Planne
     A run that is stored under another text of the same adversary replaces the run of the plan.
     """
     from dynabro_cli.grid.plan import as_stored
-    from dynabro_cli.store.repetition import stand
+    from dynabro_cli.store.standing import stand
 
     standing, rerun = stand(db, options.entry, options.rerun, options.data_dir), options.rerun
     planned = as_stored(planned, standing.has)
@@ -153,7 +153,7 @@ def run_all(
     folder = None if models is None else ModelFolder(models, db)
     if folder is not None:
         folder.check()
-    outcomes = make_runs(planned, db, options, standing, folder, quiet=quiet)
+    outcomes = make_runs(planned, db, options, folder, standing=standing, quiet=quiet)
     ended = [
         outcome.run.key
         for outcome in outcomes
@@ -174,53 +174,6 @@ def run_all(
                 f"{len(wrong)} of {len(ended)} runs have no model in {models}; --rerun repeats runs"
             )
     _report(planned, outcomes, time.monotonic() - began, db, options, as_json)
-
-
-def make_runs(
-    planned: PlannedRuns,
-    db: str,
-    options: Options,
-    standing: Standing,
-    save_model: SaveModel | None = None,
-    *,
-    quiet: bool,
-) -> list[Outcome]:
-    """Make the runs of a plan that are not stored, with progress on stderr; return their outcomes.
-
-    If there are none, or all of them are stored, nothing is written, and torch is not loaded.
-    """
-    from dynabro_cli.executors._api import Outcome
-
-    left = standing.to_make([run.key for run in planned.runs], retry_failed=options.retry_failed)
-    if not planned.runs or (
-        options.rerun == "none" and all(standing.of(run.key) == "stored" for run in planned.runs)
-    ):
-        return [Outcome(run, "stored", None) for run in planned.runs]
-    from dynabro_cli.executors import backends
-
-    # processes start, while this one loads what follows
-    with backends.opened(options, len(left)) as places_for:
-        from dynabro_cli.cli.progress import RunProgress, SweepProgress
-        from dynabro_cli.executors.sweep import make_all
-        from dynabro_cli.store.open.engine import open_for_writing
-        from dynabro_cli.store.side_files import SideFiles
-
-        places = places_for([run for run in planned.runs if run.key in left])
-        for line in places.notes:
-            complain(line)
-        engine = open_for_writing(db)
-        files = SideFiles.of(engine.url, warn)
-        files.probe()
-        spec, several = planned.runs[0].spec, options.sweep is not None
-        shown = (
-            SweepProgress(planned.runs, quiet=quiet)
-            if several
-            else RunProgress.of(spec, quiet=quiet)
-        )
-        with shown as progress:
-            return make_all(
-                planned.runs, engine, places, progress, standing, files=files, save_model=save_model
-            )
 
 
 def _report(

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dynabro_cli.cli.making import make_runs
 from dynabro_cli.cli.options import Database, DataDir, DryRun, Jobs, Json, Plugins, Quiet, jobs_of
 from dynabro_cli.cli.output import emit, print_json
-from dynabro_cli.cli.sweep_runs import foretell, make_runs
+from dynabro_cli.cli.sweep_runs import foretell
 from dynabro_cli.cli.terminal import complain, say
 from dynabro_cli.errors import NotFoundError, SpecError, SweepError, VerificationError, did_you_mean
 
@@ -229,7 +230,6 @@ def rate(
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.sweep_lookup import load_sweep
     from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.repetition import stand
     from dynabro_cli.theory import rate as reading
 
     if part not in (*reading.PARTS, ALL):
@@ -246,8 +246,8 @@ def rate(
     if dry_run:
         foretell(planned, db, options, as_json)
         return
-    outcomes = make_runs(planned, db, options, stand(db, reading.SWEEP, "none"), quiet=quiet)
-    runs, evaluations = reading.read(open_read_only(db), [run.key for run in planned.runs])
+    outcomes = make_runs(planned, db, options, quiet=quiet)
+    runs, evaluations = reading.read(open_read_only(db), [outcome.run.key for outcome in outcomes])
     _report_slopes(reading.slopes(reading.cells(reading.measure(runs, evaluations))), as_json)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if failed:

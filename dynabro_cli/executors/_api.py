@@ -16,7 +16,7 @@ from dynabro_cli.errors import DynabroError, PluginError, RunError
 if TYPE_CHECKING:  # it loads torch, and a worker must be under its parent's control before
     from dynabro_cli.events import Event, SaveAt
     from dynabro_cli.experiment.resolve import Run
-    from dynabro_cli.store.repetition import Rerun
+    from dynabro_cli.store.standing import Rerun
 
 Status = Literal["finished", "diverged", "failed", "stored", "interrupted", "pruned"]
 

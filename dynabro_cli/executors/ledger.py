@@ -1,7 +1,12 @@
-"""The runs of a sweep for any executor: runs to make, their owners, and their outcomes."""
+"""A cache of the database for one sweep: the queue of its runs, and their outcomes.
+
+The database decides which runs are stored, and who makes them; other commands change it meanwhile.
+So a run from the queue is looked up again right before it starts, and once more when it is claimed.
+"""
 
 from __future__ import annotations
 
+import enum
 import math
 import platform
 import time
@@ -41,15 +46,27 @@ class Job:
     alone: bool = False
 
 
+class State(enum.IntEnum):
+    """Progress of the run in a slot, in this order; ``Slot.clear`` returns to ``WAITING``.
+
+    The state decides what the end of the process means. A run that is not ``BEGUN`` goes back to
+    the queue; otherwise it is retried, failed or interrupted. Only a ``CLAIMED`` run has a row that
+    is ours: before that, another process may claim it first.
+    """
+
+    WAITING = 0
+    """No request is out; the slot may have a run whose process is still starting."""
+    SENT = 1
+    """The process was asked to make the run."""
+    BEGUN = 2
+    """The process has read the request."""
+    CLAIMED = 3
+    """The run's row in the database is ours."""
+
+
 @dataclass
 class Slot:
     """A place for a run in progress.
-
-    ``job`` is set when a run is taken from the queue. Then ``sent``, ``begun`` and ``claimed``
-    become True in this order, and all become False together (``clear``): at the run's end, at the
-    process's end, and when the run is given up. A run whose process ends goes back to the queue if
-    it is not ``begun``, and is retried, failed or interrupted otherwise. Only a ``claimed`` run has
-    a row that is ours; before that, another process may claim it first.
 
     Attributes:
         number: The place.
@@ -58,8 +75,7 @@ class Slot:
         mps: Folder of CUDA's multi-process service for the device.
         job: The run; None for an empty slot.
         log: The log of the run.
-        sent: True if the place was asked to make the run; ``begun``: it has begun; ``claimed``: the
-            run is ours.
+        state: The progress of the run.
         deadline: The time, by ``time.monotonic``, at which the run has taken too long.
     """
 
@@ -69,9 +85,7 @@ class Slot:
     mps: str | None = None
     job: Job | None = None
     log: RunLog | None = None
-    sent: bool = False
-    begun: bool = False
-    claimed: bool = False
+    state: State = State.WAITING
     deadline: float = math.inf
 
     @property
@@ -92,7 +106,7 @@ class Slot:
 
     def clear(self) -> None:
         """Note that no run is in progress here any more."""
-        self.sent, self.begun, self.claimed, self.deadline = False, False, False, math.inf
+        self.state, self.deadline = State.WAITING, math.inf
 
 
 class Ledger:
@@ -149,6 +163,7 @@ class Ledger:
             check: Called before each query of the database.
             suits: Returns True if runs that share a device in this way can be in the slot now.
         """
+        # these runs take minutes elsewhere: without a pause, every turn would look all of them up
         if not self._queued and self._elsewhere and time.monotonic() >= self._look_again:
             self._queue(*self._elsewhere)
             self._elsewhere.clear()
@@ -168,15 +183,15 @@ class Ledger:
             if not self.wanted(job.run):
                 continue
             try:
-                known = self._known(slot.recorder, job)
+                end = self._end_of(slot.recorder, job)
             except RunHeldError:
                 self._elsewhere.append(job)
                 continue
-            if known is None:
+            if end is None:
                 slot.job = job
                 slot.log = RunLog.of(self._files, job.run.key)
                 return job
-            self._note(slot.number, job, *known)
+            self._note(slot.number, job, *end)
         return None
 
     def more(self) -> Sequence[Run]:
@@ -230,18 +245,19 @@ class Ledger:
             self._listener.waiting(len(self._elsewhere))
         return max(0.0, self._look_again - time.monotonic())
 
-    def _known(self, recorder: Recorder, job: Job) -> tuple[Status, str | None] | None:
+    def _end_of(self, recorder: Recorder, job: Job) -> tuple[Status, str | None] | None:
         """Return the outcome of a run that is not to be made, as the database is now; None if it is
         to be made.
         """
         if job.run.key in self._stored:
             return "stored", None
-        end = recorder.ended(job.run.key)
-        if end is None or end.error is None:
-            return end
+        state = recorder.state(job.run.key)
+        if state.end != "failed" or state.row is None:
+            return None if state.end is None else (state.end, None)
         if self._options.retry_failed:
             return None
-        return "failed", f"failed before ({last_line(end.error)}) and is not repeated"
+        error = last_line(state.row["error"] or "")
+        return "failed", f"failed before ({error}) and is not repeated"
 
     def begun(self, slot: Slot) -> None:
         """Note that a process has started the slot's run."""

@@ -17,7 +17,7 @@ from dynabro_cli.events import Checkpointed, Started
 from dynabro_cli.executors._api import Failure, Options, Outcome, Sharing
 from dynabro_cli.executors.backend import Backend, Ended, Message, Printed
 from dynabro_cli.executors.interruptions import Interrupted, Interruptions
-from dynabro_cli.executors.ledger import Job, Ledger, Slot
+from dynabro_cli.executors.ledger import Job, Ledger, Slot, State
 from dynabro_cli.executors.worker import Begun, Left, Misplaced, Request
 from dynabro_cli.store.kept_connection import KeptConnection
 
@@ -97,14 +97,16 @@ class Scheduler:
         return True
 
     def _occupied(self, slot: Slot) -> bool:
-        return slot.sent or not self._backend.free(slot.number)
+        return slot.state >= State.SENT or not self._backend.free(slot.number)
 
     def _assign(self, interruptions: Interruptions) -> None:
         """Give free slots their next runs, up to the capacity of the back end; end processes for
         which there is no run.
         """
         free = [slot for slot in self._slots if not self._occupied(slot)]
-        for slot in reversed(free):  # the database may have changed since the run was taken
+        # a run whose process was not ready in time is looked up again, since the database may have
+        # changed; each goes to the head of the queue, so the last one first keeps their order
+        for slot in reversed(free):
             self._ledger.give_back(slot)
         room, idle = self._backend.capacity - (len(self._slots) - len(free)), set[str]()
         for slot in free:
@@ -128,9 +130,9 @@ class Scheduler:
         if not sharing.gpu or slot.device == "cpu":
             return not sharing.gpu
         others = [
-            one.job.sharing
-            for one in self._slots
-            if one.device == slot.device and one is not slot and one.job
+            other.job.sharing
+            for other in self._slots
+            if other.device == slot.device and other is not slot and other.job
         ]
         beside = [other for other in others if other.gpu]
         return all(
@@ -158,7 +160,7 @@ class Scheduler:
             weights=how.weights,
             mps=slot.mps_of_run,
         )
-        slot.sent = True
+        slot.state = State.SENT
         self._backend.send(slot.number, request)
 
     def _patience(self) -> float | None:
@@ -196,7 +198,7 @@ class Scheduler:
 
     def _handle(self, slot: Slot, job: Job, message: Message) -> None:
         if isinstance(message, Begun):
-            slot.begun, self._false_starts = True, 0
+            slot.state, self._false_starts = State.BEGUN, 0
             if self._options.timeout is not None:
                 slot.deadline = time.monotonic() + self._options.timeout
             self._ledger.begun(slot)
@@ -218,8 +220,10 @@ class Scheduler:
         elif isinstance(message, Left):
             self._ledger.interrupt(slot)
         elif isinstance(message, Started):
-            slot.claimed = not self._ledger.stopping and self._ledger.claim(slot, message)
-            self._backend.answer(slot.number, slot.claimed)
+            ours = not self._ledger.stopping and self._ledger.claim(slot, message)
+            if ours:
+                slot.state = State.CLAIMED
+            self._backend.answer(slot.number, ours)
         else:
             self._ledger.record(slot, message)
             if isinstance(message, Checkpointed) and self._backend.forgiving:
@@ -234,9 +238,10 @@ class Scheduler:
         if slot.job is None:
             pass
         elif self._ledger.stopping:
-            if slot.begun:
+            if slot.state >= State.BEGUN:
                 self._ledger.interrupt(slot)
-        elif not slot.begun:
+        elif slot.state < State.BEGUN:
+            # no run began, so that none is to blame: the run goes back to the queue, uncounted
             self._false_starts += end.counts
             if self._false_starts >= FALSE_STARTS:
                 raise RunError(
@@ -289,13 +294,14 @@ class Scheduler:
         # others are waited for; so it is ended first, and no Started is answered any more
         # (stopping); a run that is asked sends a checkpoint, then Left
         self._ledger.stopping = True
-        asked = {slot.number for slot in self._slots if slot.claimed and seconds}
+        asked = {slot.number for slot in self._slots if slot.state is State.CLAIMED and seconds}
         self._backend.leave(asked)
         self._end([slot for slot in self._slots if slot.number not in asked])
         end = time.monotonic() + seconds
         with contextlib.suppress(DisconnectedError):
             while (
-                any(slot.claimed for slot in self._slots) and (left := end - time.monotonic()) > 0
+                any(slot.state is State.CLAIMED for slot in self._slots)
+                and (left := end - time.monotonic()) > 0
             ):
                 self._connection.close()
                 self._backend.wait(left)
@@ -308,7 +314,7 @@ class Scheduler:
         for slot in slots:
             self._backend.kill(slot.number)
         for slot in slots:
-            if slot.begun:
+            if slot.state >= State.BEGUN:
                 self._drain(slot)
                 if slot.job is not None:
                     self._ledger.interrupt(slot)

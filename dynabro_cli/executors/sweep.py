@@ -9,24 +9,23 @@ import functools
 import os
 import subprocess
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, Engine
 
-from dynabro_cli.executors._api import Listener, Options, Outcome
+from dynabro_cli.executors._api import Listener, Outcome
 from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.ledger import Ledger, Slot
 from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.limits import MOST_DIFF
-from dynabro_cli.store.claims import Repeat
 from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.origin import Origin
 from dynabro_cli.store.ownership import heartbeats
 from dynabro_cli.store.read.searches import refuse_name_of_search
 from dynabro_cli.store.recorder import Recorder, SaveModel
-from dynabro_cli.store.repetition import Standing, UpTo, never
 from dynabro_cli.store.side_files import SideFiles
+from dynabro_cli.store.standing import Repeat, Standing, UpTo, never
 from dynabro_cli.store.sweep_entry import SweepEntry
 
 
@@ -47,7 +46,8 @@ def make_all(
     and the others continue. A run with a result in the database is not made again. The database is
     checked right before a run starts, and again when it is claimed, so that several sweeps can
     share a database. Runs in progress elsewhere are waited for, and made here if their process is
-    presumed dead. A run resumes from its last checkpoint, if there is one.
+    presumed dead. A run resumes from its last checkpoint, if there is one. Runs with a common name
+    (``options.sweep``) have a row in ``sweeps``.
 
     An error raised on purpose before a run's first event, such as missing data, fails the run
     without storing it, so that the run is made when the data are there.
@@ -78,13 +78,33 @@ def make_all(
         repeat=standing.repeat,
         save_model=save_model,
     )
-    ledger = Ledger(
-        runs, options, files, listener, standing.stored(run.key for run in runs), places.sharing
-    )
-    with in_progress(
-        kept, ledger.outcomes, [slot.recorder.owner for slot in slots], options, standing
+    keys = [run.key for run in runs]
+    ledger = Ledger(runs, options, files, listener, standing.stored(keys), places.sharing)
+    owners = [slot.recorder.owner for slot in slots]
+    entry = None
+    if options.entry is not None:  # runs without a common name are no sweep
+        entry = SweepEntry(
+            kept,
+            name=options.entry,
+            runs=len(runs),
+            to_make=standing.to_make(keys, retry_failed=options.retry_failed),
+            jobs=options.jobs or 1,
+            executor=options.executor,
+            text=functools.partial(_text, options.sweep, options.sweep_text),
+            rerun_after=standing.repeat.last if isinstance(standing.repeat, UpTo) else None,
+        )
+        owners.append(entry.owner)
+    with (
+        contextlib.closing(kept),  # after the end of the sweep's row is written
+        entry or contextlib.nullcontext(),
+        heartbeats(engine, owners),
     ):
-        return Scheduler(ledger, slots, options, places.backend, kept).run()
+        try:
+            return Scheduler(ledger, slots, options, places.backend, kept).run()
+        finally:
+            if entry is not None:
+                statuses = {outcome.status for outcome in ledger.outcomes}
+                entry.failed, entry.complete = "failed" in statuses, "interrupted" not in statuses
 
 
 def slots_of(
@@ -96,8 +116,11 @@ def slots_of(
     repeat: Repeat = never,
     save_model: SaveModel | None = None,
 ) -> list[Slot]:
-    """Return ``count`` slots for runs, each with a recorder, which share a connection."""
+    """Return ``count`` slots for runs, each with a recorder, which share a connection; report
+    folders that cannot be written.
+    """
     options = places.options
+    files.probe()
     origin = Origin(current_commit(), current_changes(), options.tags, options.note)
     return [
         Slot(
@@ -115,54 +138,6 @@ def slots_of(
         )
         for number in range(count)
     ]
-
-
-@contextlib.contextmanager
-def in_progress(
-    kept: KeptConnection,
-    outcomes: Sequence[Outcome],
-    owners: Sequence[str],
-    options: Options,
-    standing: Standing,
-) -> Iterator[None]:
-    """Keep the sweep in progress in the database, within the context; at the end, ``outcomes``
-    decide its status.
-
-    Runs without a common name (``options.sweep=None``) do not form a sweep and get no row.
-
-    Args:
-        kept: A connection to a database opened for writing; closed in the end.
-        outcomes: The outcomes of the runs, as ``Ledger.outcomes``, which change meanwhile.
-        owners: The writers of the runs' rows, for which heartbeats are written.
-        options: The options, with jobs resolved.
-        standing: State of the runs at the start.
-
-    Raises:
-        DynabroError: The database cannot be written at the start of the sweep.
-    """
-    with contextlib.ExitStack() as stack:
-        stack.callback(kept.close)
-        entry = None
-        if options.entry is not None:
-            keys = [outcome.run.key for outcome in outcomes]
-            entry = SweepEntry(
-                kept,
-                name=options.entry,
-                runs=len(keys),
-                to_make=standing.to_make(keys, retry_failed=options.retry_failed),
-                jobs=options.jobs or 1,
-                executor=options.executor,
-                text=functools.partial(_text, options.sweep, options.sweep_text),
-                rerun_after=standing.repeat.last if isinstance(standing.repeat, UpTo) else None,
-            )
-            stack.enter_context(entry)
-        stack.enter_context(heartbeats(kept.engine, [*owners, *([entry.owner] if entry else [])]))
-        try:
-            yield
-        finally:
-            if entry is not None:
-                entry.failed = any(outcome.status == "failed" for outcome in outcomes)
-                entry.complete = all(outcome.status != "interrupted" for outcome in outcomes)
 
 
 def _text(name: str | None, text: str, connection: Connection) -> str | None:
@@ -198,24 +173,7 @@ def current_changes() -> bytes:
 
 
 def _git(*words: str) -> bytes:
-    """Return the output of a command of git; empty if it fails.
-
-    The checkout may be a stranger's: programs that its own configuration names (a monitor, hooks,
-    filters) are not run, and nothing is fetched. Programs that the user's configuration names are
-    run.
-    """
-    off = ["core.fsmonitor=false", f"core.hooksPath={os.devnull}"]
-    for line in (
-        _output("config", "--local", "--includes", "--name-only", "--get-regexp", r"^filter\.")
-        .decode()
-        .splitlines()
-    ):
-        off.append(f"{line}={'false' if line.endswith('.required') else ''}")
-    return _output(*(word for setting in off for word in ("-c", setting)), *words)
-
-
-def _output(*words: str) -> bytes:
-    """Return what git prints; empty if it fails."""
+    """Return the output of a command of git, which fetches nothing; empty if it fails."""
     settings = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
     try:
         answer = subprocess.run(

@@ -20,7 +20,6 @@ import gc
 import importlib
 import io
 import math
-import mmap
 import os
 import platform
 import signal
@@ -262,16 +261,9 @@ def messages(simulate: Simulate, request: Request, asked: Callable[[], bool]) ->
         request: The run.
         asked: Returns True if the run must be left at its next checkpoint.
     """
-    copies = _Copies()
-
-    def wanted() -> bool:
-        copies.check()
-        return asked()
-
     yield Begun()
     try:
-        for event in simulate(request, Due(request.checkpoint_every, wanted)):
-            copies.check()
+        for event in simulate(request, Due(request.checkpoint_every, asked)):
             yield event
             if isinstance(event, Finished | Diverged):
                 return
@@ -279,36 +271,8 @@ def messages(simulate: Simulate, request: Request, asked: Callable[[], bool]) ->
                 yield Left()
                 return
         raise RunError("the simulation ended without a result")
-    except BaseException as error:
-        copies.end()
-        if not isinstance(error, Exception):
-            raise
+    except Exception as error:
         yield failure_of(error)
-
-
-class _Copies:
-    """Copies of this process that came back from ``os.fork`` of a component. A copy would send the
-    run's events again.
-    """
-
-    def __init__(self) -> None:
-        # a page of memory that all copies share
-        self._pid, self._seen = os.getpid(), mmap.mmap(-1, 1)
-
-    def end(self) -> None:
-        """End this process if it is a copy."""
-        if os.getpid() != self._pid:
-            self._seen[0] = 1
-            os._exit(1)
-
-    def check(self) -> None:
-        """End this process if it is a copy; raise RunError if there was one."""
-        self.end()
-        if self._seen[0]:
-            raise RunError(
-                "a component called os.fork, and the copy of the process continued the run. "
-                "Try: os._exit(0) there"
-            )
 
 
 class _Asked:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.limits import SWEEP_NAME
-from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.origin import read_tags
 from dynabro_cli.store.read.frames import load
 from dynabro_cli.store.read.queries import of_sweeps, query
+from dynabro_cli.store.tables import RESULTS
 
 TARGETS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb-offline": "wandb"}
 """Tools, and the package that each tool needs; the module here has the package's name."""

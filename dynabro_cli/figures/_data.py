@@ -17,8 +17,8 @@ from dynabro_cli.components import format_value
 from dynabro_cli.errors import DatabaseError, SpecError
 from dynabro_cli.experiment.effect import Adversary, adversaries, effective, what_differs
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.read.queries import among, of_sweeps, query
+from dynabro_cli.store.tables import RESULTS
 from dynabro_cli.store.views import RULE
 from dynabro_cli.theory.rate import with_specs
 

@@ -19,7 +19,7 @@ from dynabro_cli.methods._levels import expected_cost
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.files import sqlite_path
 from dynabro_cli.store.read.queries import query
-from dynabro_cli.store.repetition import Standing
+from dynabro_cli.store.standing import Standing
 
 BYTES_A_ROW = 55
 """Bytes of a row of ``rounds`` or ``evaluations``, with their shares of all other data: 53 in a

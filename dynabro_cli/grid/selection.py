@@ -20,10 +20,10 @@ from dynabro_cli.grid.plan import PlannedRuns
 from dynabro_cli.grid.sweep_file import Sweep
 from dynabro_cli.limits import MOST_CHARACTERS
 from dynabro_cli.store.care.outputs import FileKind
-from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.read.queries import query
+from dynabro_cli.store.tables import RESULTS
 
 SCORES = f"""
     SELECT run_key, status, validation_accuracy FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds

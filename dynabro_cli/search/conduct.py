@@ -4,12 +4,11 @@ values of the study.
 
 from __future__ import annotations
 
-import functools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
 
@@ -36,9 +35,12 @@ from dynabro_cli.store.read.searches import (
     text_of,
     trials_of,
 )
-from dynabro_cli.store.repetition import changed, never
 from dynabro_cli.store.side_files import SideFiles
+from dynabro_cli.store.standing import changed, never
 from dynabro_cli.store.sweep_entry import SweepEntry
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Watcher(Listener, Protocol):
@@ -64,7 +66,7 @@ class _Open:
     Attributes:
         number: Its number.
         runs: Its runs, one per seed.
-        left: Keys of the runs that have not ended.
+        unfinished: Keys of the runs that have not ended.
         held: Its other runs, if its first one decides about them.
         steps: Number of evaluations reported for each run.
         status: The status that ends the trial; None while it is in progress.
@@ -72,7 +74,7 @@ class _Open:
 
     number: int
     runs: Sequence[Run]
-    left: set[str]
+    unfinished: set[str]
     held: Sequence[Run] = ()
     steps: dict[str, int] = field(default_factory=dict)
     status: str | None = None
@@ -107,12 +109,8 @@ class StudyInProgress:
         retry_failed: bool = False,
         rerun_changed: bool = False,
     ) -> None:
-        self._search, self._study, self._connection, self._watcher = (
-            search,
-            study,
-            connection,
-            watcher,
-        )
+        self._search, self._study = search, study
+        self._connection, self._watcher = connection, watcher
         self._sweep_id = sweep_id
         self._open: dict[int, _Open] = {}
         self._by_key: dict[str, list[_Open]] = {}
@@ -120,7 +118,7 @@ class StudyInProgress:
         self._freed: list[Sequence[Run]] = []
         self._done, self._since = False, 0
         self.elsewhere = 0
-        study.check(transact(connection, lambda database: trials_of(database, study.name)))
+        study.check(self._do(trials_of, study.name))
 
         def take_over(database: Connection) -> tuple[list[int], list[Trial]]:
             ours = trials.take_over(
@@ -130,8 +128,14 @@ class StudyInProgress:
             trials.list_runs(database, sweep_id, [key for row in rows for key in row.run_keys])
             return ours, rows
 
-        self._ours, rows = transact(connection, take_over)
+        self._ours, rows = self._do(take_over)
         self._absorb(rows)
+
+    def _do(
+        self, step: Callable[Concatenate[Connection, P], T], *given: P.args, **named: P.kwargs
+    ) -> T:
+        """Return what ``step`` returns, given a connection to the database, in one transaction."""
+        return transact(self._connection, lambda database: step(database, *given, **named))
 
     def more(self) -> Sequence[Run]:
         """Return the runs of the next trial: one that a dead command has left, a new one, or the
@@ -150,23 +154,15 @@ class StudyInProgress:
                 continue
             parameters, runs = proposal
             keys = [run.key for run in runs]
-            begin = functools.partial(
-                trials.begin, search=self._study.name, number=number, sweep_id=self._sweep_id
-            )
-            if transact(
-                self._connection, functools.partial(begin, parameters=parameters, keys=keys)
-            ):
+            if self._do(trials.begin, self._study.name, number, self._sweep_id, parameters, keys):
                 return self._begin(number, runs, parameters)
             # another command was faster: the next proposal knows its trial
             self._study.forget(number)
             rows = self._read()
         running = [row for row in rows if row.status == "running"]
         if running:
-            dead = transact(
-                self._connection,
-                lambda database: trials.take_over(database, self._study.name, self._sweep_id),
-            )
-            self._ours = [number for number in dead if number not in self._open]
+            ours = self._do(trials.take_over, self._study.name, self._sweep_id)
+            self._ours = [number for number in ours if number not in self._open]
             if self._ours:
                 return self._resume(rows)
             self.elsewhere = sum(
@@ -184,9 +180,7 @@ class StudyInProgress:
 
     def _read(self) -> list[Trial]:
         """Report news to the study; return the trials from the first unfinished one on."""
-        rows = transact(
-            self._connection, lambda database: trials_of(database, self._study.name, self._since)
-        )
+        rows = self._do(trials_of, self._study.name, self._since)
         self._absorb(rows)
         running = [row.number for row in rows if row.status == "running"]
         self._since = min(running, default=rows[-1].number + 1 if rows else self._since)
@@ -199,21 +193,14 @@ class StudyInProgress:
         reports: dict[int, list[tuple[int, float]]] = {}
         fresh = [row for row in rows if row.number not in self._study]
         # the others are reported when their runs resume
-        known = [row for row in fresh if row.number not in self._ours]
-        if self._search.prunes_within_runs and known:
-            keys = [key for row in known for key in row.run_keys]
-            values = transact(
-                self._connection, lambda database: evaluated(database, keys, self._search.goal)
-            )
-            reports = {row.number: self._steps(row, values) for row in known}
-        elif self._search.pruner == SEEDS and known:
-            ends = transact(
-                self._connection,
-                lambda database: ends_of(
-                    database, [row.run_keys[0] for row in known], self._search.goal
-                ),
-            )
-            first = {row.number: ends.get(row.run_keys[0]) for row in known}
+        ended = [row for row in fresh if row.number not in self._ours]
+        if self._search.prunes_within_runs and ended:
+            keys = [key for row in ended for key in row.run_keys]
+            values = self._do(evaluated, keys, self._search.goal)
+            reports = {row.number: self._steps(row, values) for row in ended}
+        elif self._search.pruner == SEEDS and ended:
+            ends = self._do(ends_of, [row.run_keys[0] for row in ended], self._search.goal)
+            first = {row.number: ends.get(row.run_keys[0]) for row in ended}
             reports = {
                 number: [(1, end.value)]
                 for number, end in first.items()
@@ -240,13 +227,10 @@ class StudyInProgress:
         then = self._search.then
         if then is None:
             return ()
-        rows = transact(self._connection, lambda database: trials_of(database, self._study.name))
+        rows = self._do(trials_of, self._study.name)
         repeated = repeated_of(self._search, self._study, rows)
         runs = {run.key: run for row in repeated for run in self._study.again(row, then.seeds)}
-        transact(
-            self._connection,
-            lambda database: trials.list_runs(database, self._sweep_id, list(runs)),
-        )
+        self._do(trials.list_runs, self._sweep_id, list(runs))
         self._watcher.repeating(self._study.name, len(runs))
         return list(runs.values())
 
@@ -254,8 +238,8 @@ class StudyInProgress:
         """Return False if all trials of a run have ended early, None if it belongs to no trial
         here.
         """
-        found = self._by_key.get(run.key)
-        return any(trial.status is None for trial in found) if found else None
+        mine = self._by_key.get(run.key)
+        return any(trial.status is None for trial in mine) if mine else None
 
     def event(self, run: Run, event: Event) -> bool:
         """Report an evaluation of a run to the pruner; return True if no trial needs the run any
@@ -271,9 +255,7 @@ class StudyInProgress:
     def catch_up(self, key: str) -> None:
         """Report the stored evaluations of a run that is not made from its beginning."""
         if self._search.prunes_within_runs and key in self._by_key:
-            values = transact(
-                self._connection, lambda database: evaluated(database, [key], self._search.goal)
-            )
+            values = self._do(evaluated, [key], self._search.goal)
             self._report(key, values.get(key, []))
 
     def _report(self, key: str, values: Sequence[float]) -> None:
@@ -288,11 +270,10 @@ class StudyInProgress:
 
     def _steps(self, row: Trial, values: Mapping[str, Sequence[float]]) -> list[tuple[int, float]]:
         """Return steps and values of a stored trial."""
-        own = [values.get(key, []) for key in row.run_keys]
         return [
             (self._step(place, n), value)
-            for place, some in enumerate(own)
-            for n, value in enumerate(some, 1)
+            for place, key in enumerate(row.run_keys)
+            for n, value in enumerate(values.get(key, []), 1)
         ]
 
     def _step(self, place: int, evaluation: int) -> int:
@@ -309,19 +290,17 @@ class StudyInProgress:
         if outcome.status == "stored":
             self.catch_up(key)
         for trial in self._by_key.get(key, ()):
-            trial.left.discard(key)
+            trial.unfinished.discard(key)
             if outcome.status == "failed":
                 trial.status = "failed"
             elif self._search.pruner == SEEDS and trial.status is None and key == trial.runs[0].key:
                 self._judge(trial, key)
-            if trial.number in self._open and (trial.status is not None or not trial.left):
+            if trial.number in self._open and (trial.status is not None or not trial.unfinished):
                 self._settle(trial)
 
     def _judge(self, trial: _Open, key: str) -> None:
         """Report a trial's first seed to the pruner; end the trial, or free its other runs."""
-        end = transact(
-            self._connection, lambda database: ends_of(database, [key], self._search.goal)
-        ).get(key)
+        end = self._do(ends_of, [key], self._search.goal).get(key)
         ends = (
             end is not None
             and end.value is not None
@@ -340,9 +319,7 @@ class StudyInProgress:
         All other trials would fail, too. The trial stays ``running``, and the next command
         continues it.
         """
-        stored = transact(
-            self._connection, lambda database: ends_of(database, [key], self._search.goal)
-        )
+        stored = self._do(ends_of, [key], self._search.goal)
         if key not in stored or stored[key].status != "failed":
             error = RunError(
                 f"{failure.reason} (trials that have ended are stored; the same command continues)"
@@ -364,7 +341,7 @@ class StudyInProgress:
             trials.end(database, self._study.name, trial.number, status, value)
             return status, value, trials_of(database, self._study.name, trial.number)[0]
 
-        trial.status, value, row = transact(self._connection, end)
+        trial.status, value, row = self._do(end)
         self._study.tell(trial.number, trial.status, value)
         self._watcher.trial_ended(self._study.name, row)
 
@@ -385,8 +362,8 @@ class SearchLedger(Ledger):
         repetitions come after them.
         """
         if time.monotonic() >= self._ask_again:
-            for one in self.searches:
-                if runs := one.more():
+            for study in self.searches:
+                if runs := study.more():
                     return runs
             self._ask_again = (
                 time.monotonic() + REVISIT_SECONDS if self._elsewhere_runs else math.inf
@@ -395,7 +372,7 @@ class SearchLedger(Ledger):
 
     @property
     def _elsewhere_runs(self) -> int:
-        return sum(one.elsewhere for one in self.searches)
+        return sum(study.elsewhere for study in self.searches)
 
     def patience(self, others: bool) -> float | None:
         """Return the seconds until runs or trials in progress elsewhere are checked again; None if
@@ -412,19 +389,19 @@ class SearchLedger(Ledger):
 
     def wanted(self, run: Run) -> bool:
         """Return False if all trials of the run have ended."""
-        return not any(one.wanted(run) is False for one in self.searches)
+        return not any(study.wanted(run) is False for study in self.searches)
 
     def prunes(self, run: Run, event: Event) -> bool:
         """Return True if the pruner ends the trials of the run."""
-        found = [one.event(run, event) for one in self.searches]  # each of them learns of the event
-        return any(found)
+        useless = [study.event(run, event) for study in self.searches]  # all learn of the event
+        return any(useless)
 
     def record(self, slot: Slot, event: Event) -> None:
         """Store an event; a run that resumes has evaluations that the pruner must know."""
         super().record(slot, event)
         if isinstance(event, Started) and event.resumed is not None and slot.job is not None:
-            for one in self.searches:
-                one.catch_up(slot.job.run.key)
+            for study in self.searches:
+                study.catch_up(slot.job.run.key)
 
     def _note(
         self,
@@ -436,8 +413,8 @@ class SearchLedger(Ledger):
     ) -> None:
         super()._note(number, job, status, message, failure)
         self._ask_again = 0.0
-        for one in self.searches if not self.stopping else ():
-            one.ended(self.outcomes[job.place])
+        for study in self.searches if not self.stopping else ():
+            study.ended(self.outcomes[job.place])
 
 
 def best_of(search: Search, rows: Sequence[Trial], count: int | None = None) -> list[Trial]:
@@ -446,13 +423,13 @@ def best_of(search: Search, rows: Sequence[Trial], count: int | None = None) -> 
     """
     count = (search.then.best if search.then else 1) if count is None else count
     sign = -1 if search.maximize else 1
-    found: dict[tuple[str, ...], Trial] = {}
+    best: dict[tuple[str, ...], Trial] = {}
     for row in sorted(
         (row for row in rows if row.status == "finished"),
         key=lambda row: (sign * worth(row), row.number),
     ):
-        found.setdefault(row.run_keys, row)  # a configuration that was proposed twice counts once
-    return list(found.values())[:count]
+        best.setdefault(row.run_keys, row)  # a configuration that was proposed twice counts once
+    return list(best.values())[:count]
 
 
 def repeated_of(search: Search, study: Study, rows: Sequence[Trial]) -> list[Trial]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +14,9 @@ import yaml
 
 from dynabro_cli.components import parse_whole
 from dynabro_cli.errors import SpecError, did_you_mean
-from dynabro_cli.experiment.spec import CHAIN, fields
-from dynabro_cli.grid.plan import meanings
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import CHAIN, RunSpec, fields
+from dynabro_cli.grid.plan import Exclusions, meanings
 from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word
 from dynabro_cli.grid.sweep_file import (
     KEYS,
@@ -112,9 +114,26 @@ class Search:
         """The seeds of each trial."""
         return self.sweep.seeds or (int(self.sweep.base.get("seed", "0")),)
 
-    @property
+    @functools.cached_property
     def space(self) -> Space:
+        """The space of the axes."""
         return space_of(self.axes)
+
+    @functools.cached_property
+    def _exclusions(self) -> Exclusions:
+        return Exclusions(self.sweep)
+
+    def runs(self, texts: Values, seeds: Sequence[int]) -> list[Run]:
+        """Return the runs of a combination, one per seed.
+
+        Raises:
+            SpecError: The combination is not legal, or excluded.
+        """
+        run = resolve(RunSpec.from_text({**texts, "seed": str(seeds[0])}))
+        if self._exclusions.match(run.spec):
+            raise SpecError("exclude leaves it out")
+        run.forget()
+        return [run.with_seed(seed) for seed in seeds]
 
     @property
     def prunes_within_runs(self) -> bool:
@@ -240,31 +259,24 @@ class _Reading(Reading):
         """Return the value of a field; in the space it may have ranges, whose ends must be legal
         numbers.
         """
-        if not (
-            self._searching and isinstance(node, Word) and node.text and RANGE.search(node.text)
-        ):
-            if (
-                self._searching
-                and isinstance(node, Word)
-                and node.text
-                and ("{" in node.text or "}" in node.text)
-            ):
-                self.refuse(
-                    node.line,
-                    f"{name}={node.text}: a brace is not closed. Try: a range such as "
-                    f"{{0.05..20 log}}",
-                )
-                return None
+        text = (node.text or "") if self._searching and isinstance(node, Word) else ""
+        if "{" not in text and "}" not in text:
             return super().value(name, node)
+        if not RANGE.search(text):
+            self.refuse(
+                node.line,
+                f"{name}={text}: a brace is not closed. Try: a range such as {{0.05..20 log}}",
+            )
+            return None
         try:
-            entry = space_of([Axis(name, ({name: node.text},))]).choices[0].entries[0]
+            entry = space_of([Axis(name, ({name: text},))]).choices[0].entries[0]
             for which in range(3):
                 check_value(name, entry.probe(which).get(name, ""))
         except SpecError as error:
             self.refuse(node.line, *error.problems)
             return None
-        self.places.setdefault((name, node.text), f"{self.source}:{node.line}")
-        return node.text
+        self.places.setdefault((name, text), f"{self.source}:{node.line}")
+        return text
 
     def _check_apart(self, sweep: Sweep, axes: Sequence[Axis], parts: Mapping[str, Node]) -> None:
         """Refuse a field that is fixed and searched, or searched twice."""

@@ -7,9 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import Run, resolve
-from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.grid.plan import Exclusions, component_problems, component_text
+from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.grid.plan import component_problems, component_text
 from dynabro_cli.grid.sweep_file import Values
 from dynabro_cli.search.file import Search
 from dynabro_cli.search.space import Entry, Space
@@ -100,7 +99,6 @@ def _legal(
 
     All combinations are resolved up to ``most``; with 0, resolving stops at the first run.
     """
-    exclusions = Exclusions(search.sweep)
     found, problem, legal = None, "", 0
     used: set[tuple[str, str]] = set()
     for number, entries in enumerate(space.combinations()):
@@ -109,13 +107,10 @@ def _legal(
             break
         texts = {name: text for entry in entries for name, text in entry.probe(2).items()}
         try:
-            run = resolve(RunSpec.from_text({**fixed, **texts, "seed": str(search.seeds[0])}))
-            if exclusions.match(run.spec):
-                raise SpecError("exclude leaves it out")
+            (run,) = search.runs({**fixed, **texts}, search.seeds[:1])
         except SpecError as error:
             problem = problem or error.problems[0]
             continue
-        run.forget()
         found, legal = found or run, legal + 1
         used |= {
             (choice.label, entry.label)

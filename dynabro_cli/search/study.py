@@ -20,9 +20,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
 from dynabro_cli.errors import PluginError, SpecError
-from dynabro_cli.experiment.resolve import Run, resolve
-from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.grid.plan import Exclusions
+from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.grid.sweep_file import Values
 from dynabro_cli.search.file import SEEDS, Search
 from dynabro_cli.search.space import Space
@@ -58,7 +56,6 @@ class Study:
         self.name, self._search, self._fixed = name, search, fixed
         self._space = search.space
         self._always = _distributions(self._space)
-        self._exclusions = Exclusions(search.sweep)
         pruners: dict[str, type[Any]] = {
             "none": optuna.pruners.NopPruner,
             "median": Median,
@@ -86,7 +83,7 @@ class Study:
         for entries in self._space.combinations():
             texts = {name: text for entry in entries for name, text in entry.probe(0).items()}
             with contextlib.suppress(SpecError):
-                spec = self.runs({**self._fixed, **texts}, self._search.seeds[:1])[0].spec
+                spec = self._search.runs({**self._fixed, **texts}, self._search.seeds[:1])[0].spec
                 return spec.budget // spec.eval_every + 2
         return 1
 
@@ -194,7 +191,7 @@ class Study:
             trial = self._study.ask()
             texts = {**self._fixed, **self._space.chosen(trial)}
             try:
-                runs = self.runs(texts, self._search.seeds)
+                runs = self._search.runs(texts, self._search.seeds)
             except (SpecError, PluginError) as error:
                 problem, runs = str(error).partition("\n")[0], []
             again = (
@@ -216,21 +213,9 @@ class Study:
             f"{self.name}: {most} proposals in a row cannot run, the last one because {problem}"
         )
 
-    def runs(self, texts: Values, seeds: Sequence[int]) -> list[Run]:
-        """Return the runs of a proposal.
-
-        Raises:
-            SpecError: It is not legal, or excluded.
-        """
-        run = resolve(RunSpec.from_text({**texts, "seed": str(seeds[0])}))
-        if self._exclusions.match(run.spec):
-            raise SpecError("exclude leaves it out")
-        run.forget()
-        return [run.with_seed(seed) for seed in seeds]
-
     def again(self, trial: Trial, seeds: Sequence[int]) -> list[Run]:
         """Return the runs of a stored trial with other seeds."""
-        return self.runs({**self._fixed, **self.choices(trial.parameters)}, seeds)
+        return self._search.runs({**self._fixed, **self.choices(trial.parameters)}, seeds)
 
     def choices(self, parameters: Mapping[str, Any]) -> dict[str, str]:
         """Return the fields of a trial's choices, as texts."""
@@ -255,7 +240,18 @@ class Study:
         """Return the share of each choice in the variance of the value, by fANOVA; empty with too
         few trials.
         """
-        return importances(self._study)
+        finite = [
+            trial
+            for trial in self._study.trials
+            if trial.state == TrialState.COMPLETE and math.isfinite(trial.value or 0)
+        ]
+        if len(finite) < 4 or len({trial.value for trial in finite}) < 2:
+            return {}
+        study = optuna.create_study(direction=self._study.direction)
+        study.add_trials(finite)
+        return optuna.importance.get_param_importances(
+            study, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
+        )
 
     def _sampler(self, number: int, attempt: int) -> BaseSampler:
         """Return a sampler whose draws depend on the seed and the trial only, and not on draws
@@ -280,7 +276,7 @@ class Study:
         for entries in self._space.combinations():
             texts = itertools.chain.from_iterable(entry.texts.items() for entry in entries)
             try:
-                (run,) = self.runs({**self._fixed, **dict(texts)}, self._search.seeds[:1])
+                (run,) = self._search.runs({**self._fixed, **dict(texts)}, self._search.seeds[:1])
             except SpecError:
                 continue
             pairs = zip(self._space.choices, entries, strict=True)
@@ -350,7 +346,9 @@ class Median(optuna.pruners.BasePruner):
         step = trial.last_step
         finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         values = [
-            one.intermediate_values[step] for one in finished if step in one.intermediate_values
+            other.intermediate_values[step]
+            for other in finished
+            if step in other.intermediate_values
         ]
         if (
             step is None
@@ -370,9 +368,10 @@ class Quarter(optuna.pruners.BasePruner):
     def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
         """Return True if at least a quarter of the other trials have a value that is as good."""
         step = trial.last_step
-        others = (one for one in study.get_trials(deepcopy=False) if one.number != trial.number)
         values = [
-            one.intermediate_values[step] for one in others if step in one.intermediate_values
+            other.intermediate_values[step]
+            for other in study.get_trials(deepcopy=False)
+            if other.number != trial.number and step in other.intermediate_values
         ]
         if step is None or not values:
             return False
@@ -380,21 +379,3 @@ class Quarter(optuna.pruners.BasePruner):
         return 4 * sum(
             sign * value <= sign * trial.intermediate_values[step] for value in values
         ) >= len(values)
-
-
-def importances(study: optuna.Study) -> dict[str, float]:
-    """Return the share of each choice in the variance of the value, by fANOVA; empty with too few
-    trials.
-    """
-    finite = [
-        trial
-        for trial in study.trials
-        if trial.state == TrialState.COMPLETE and math.isfinite(trial.value or 0)
-    ]
-    if len(finite) < 4 or len({trial.value for trial in finite}) < 2:
-        return {}
-    known = optuna.create_study(direction=study.direction)
-    known.add_trials(finite)
-    return optuna.importance.get_param_importances(
-        known, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
-    )

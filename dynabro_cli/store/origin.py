@@ -40,7 +40,9 @@ class Origin(NamedTuple):
     tags: tuple[str, ...] = ()
     note: str | None = None
 
-    def store(self, connection: Connection, before: RowMapping | None) -> dict[str, Any]:
+    def store(
+        self, connection: Connection, before: Mapping[str, Any] | RowMapping | None
+    ) -> dict[str, Any]:
         """Return the columns of a run that starts, and store the changes of the checkout if they
         are not stored yet.
 

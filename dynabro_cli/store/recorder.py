@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
+from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from dynabro_cli import events
 from dynabro_cli.errors import (
@@ -20,28 +21,35 @@ from dynabro_cli.errors import (
     RunHeldError,
     StorageError,
 )
+from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import recovery, row_digests
-from dynabro_cli.store.claims import (
-    ENDED,
-    RERUN_SUFFIX,
-    Repeat,
-    always,
-    changed,
-    claim,
-    continued,
-    find,
-    free_key,
-    refuse_if_live,
-    take_place,
-)
 from dynabro_cli.store.environments import as_columns, versions_of
 from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.origin import Origin
 from dynabro_cli.store.ownership import NOBODY, database_time, new_owner, sign_of_life
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.tables import evaluations, identities, metrics, rounds, runs, worker_labels
+from dynabro_cli.store.standing import (
+    Repeat,
+    Row,
+    StoredState,
+    always,
+    claim,
+    find,
+    state_of,
+    take_place,
+)
+from dynabro_cli.store.tables import (
+    ENDED,
+    RERUN_SUFFIX,
+    evaluations,
+    identities,
+    metrics,
+    rounds,
+    runs,
+    worker_labels,
+)
 
 COMMIT_SECONDS = 1.0
 """Least time between two commits of rows, because a commit waits for the disk. It is not
@@ -54,15 +62,6 @@ NOWHERE = Origin()
 
 SaveModel = Callable[[events.Weights], dict[str, Any]]
 """Write a model; return the columns of the run's row that describe its file."""
-
-
-class End(NamedTuple):
-    """The end of a run that is not to be made again: it has a result, or it failed with an
-    error.
-    """
-
-    status: Literal["stored", "failed"]
-    error: str | None
 
 
 class _Resumption(NamedTuple):
@@ -128,46 +127,13 @@ class Recorder:
         """The id of the run that is being recorded."""
         return self._run_id
 
-    def stored(self, run_key: str) -> RowMapping | None:
-        """Return the row of the run with this key if it has a result; None otherwise.
-
-        Raises:
-            RunHeldError: Another live process is making the run.
-        """
-
-        def look(connection: Connection) -> RowMapping | None:
-            row = find(connection, run_key)
-            if row is None or row["status"] in ENDED:
-                return row
-            refuse_if_live(connection, row)
-            return None
-
-        return transact(self._engine, look)
-
-    def ended(self, run_key: str) -> End | None:
-        """Return the end of the run with this key, or of its repetition, if it is not to be made
-        again; None otherwise.
+    def state(self, run_key: str) -> StoredState:
+        """Return the state of the run with this key now.
 
         Raises:
             RunHeldError: Another live process is making it, or repeating it.
         """
-
-        def look(connection: Connection) -> End | None:
-            row = find(connection, run_key)
-            if row is not None and row["status"] in ENDED:
-                if not self._repeat(row):
-                    return End("stored", None)
-                row = find(connection, run_key + RERUN_SUFFIX)
-            if row is None:
-                return None
-            refuse_if_live(connection, row)
-            return (
-                None
-                if row["status"] != "failed" or self._repeat(row)
-                else End("failed", row["error"] or "")
-            )
-
-        return transact(self._engine, look)
+        return state_of(self._engine, run_key, self._repeat)
 
     def checkpoint(self, run_key: str) -> bytes | None:
         """Return the checkpoint that the next run with this key resumes from; None if it starts
@@ -176,15 +142,10 @@ class Recorder:
         The next ``Started`` with ``resumed`` continues from there.
         """
 
-        def look(connection: Connection) -> RowMapping | None:
-            row = find(connection, run_key)
-            return (
-                find(connection, run_key + RERUN_SUFFIX)
-                if row is not None and row["status"] in ENDED
-                else row
-            )
+        def look(connection: Connection) -> StoredState:
+            return StoredState.of(run_key, functools.partial(find, connection), self._repeat)
 
-        row = transact(self._engine, look)
+        row = transact(self._engine, look).row
         if row is None or row["checkpoint"] is None:
             return None
         data = self._files.load(row["checkpoint"])
@@ -231,7 +192,7 @@ class Recorder:
                 f"final_{name}": finite(value) for name, value in final.items()
             }
             if event.how:
-                columns["versions"] = changed(self._versions, event.how)
+                columns["versions"] = canonical_json(json.loads(self._versions) | event.how)
             self._end(status, columns)
 
     def _save(self, event: events.Checkpointed) -> None:
@@ -287,7 +248,7 @@ class Recorder:
         """
 
         def fail(connection: Connection) -> bool:
-            row = claim(connection, run_key, repeat=self._repeat, owner=self.owner)
+            row = claim(connection, run_key, repeat=self._repeat, owner=self.owner).row
             if row is None or row["checkpoint"] is None:
                 return False
             ending = {
@@ -328,8 +289,8 @@ class Recorder:
                 **counts(self._totals),
             }
         )
-        row = claim(connection, event.run_key, repeat=self._repeat, owner=self.owner)
-        self._key = row["run_key"] if row is not None else free_key(connection, event.run_key)
+        state = claim(connection, event.run_key, repeat=self._repeat, owner=self.owner)
+        row, self._key = state.row, state.key
         self._versions, before = event.record["versions"], 0.0
         columns |= self._origin.store(connection, row or find(connection, event.run_key))
         if event.resumed is None:
@@ -345,7 +306,7 @@ class Recorder:
     def _begin(
         self,
         connection: Connection,
-        row: RowMapping | None,
+        row: Row | None,
         columns: dict[str, Any],
         labels: Sequence[tuple[int, int, int]],
     ) -> int:
@@ -363,7 +324,7 @@ class Recorder:
         return run_id
 
     def _go_on(
-        self, connection: Connection, row: RowMapping | None, columns: dict[str, Any]
+        self, connection: Connection, row: Row | None, columns: dict[str, Any]
     ) -> tuple[int, float]:
         """Take ``row`` back to its checkpoint, and make this recorder its owner; return its id, and
         its seconds so far.
@@ -522,6 +483,22 @@ def _cut(
             connection.execute(
                 delete(column.table).where(column.table.c.run_id == run_id, column >= first)
             )
+
+
+def continued(before: str, now: str, rounds_done: int) -> str:
+    """Return the versions of a resumed run: the current versions, and earlier ones if they
+    differ.
+    """
+    old, new = json.loads(before), json.loads(now)
+    history = old.pop("continued", [])
+    changed = {
+        name: old.get(name)
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    }
+    if changed:
+        history.append({"rounds": rounds_done} | changed)
+    return canonical_json(new | ({"continued": history} if history else {}))
 
 
 def counts(totals: events.Totals) -> dict[str, Any]:

@@ -38,8 +38,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, insert, text
 
-from dynabro_cli.store.claims import RESULTS
-from dynabro_cli.store.tables import recovery
+from dynabro_cli.store.tables import RESULTS, recovery
 
 TOLERANCE = 0.01
 """Largest difference from the accuracy before a switch that counts as recovered; a smaller fall is

@@ -16,9 +16,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, Text, bindparam, update
 
-from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.tables import (
+    RESULTS,
     byzantine_counts,
     evaluations,
     identities,

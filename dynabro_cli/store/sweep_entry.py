@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError
 from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.ownership import new_owner, presumed_dead, sign_of_life
-from dynabro_cli.store.repetition import ToMake
+from dynabro_cli.store.standing import ToMake
 from dynabro_cli.store.tables import sweep_runs, sweeps
 
 if TYPE_CHECKING:

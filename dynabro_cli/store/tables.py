@@ -41,6 +41,13 @@ STATUSES = ("running", "finished", "diverged", "interrupted", "failed", "pruned"
 SWEEP_STATUSES = ("running", "finished", "failed", "interrupted")
 TRIAL_STATUSES = ("running", "finished", "pruned", "failed")
 
+ENDED = ("finished", "diverged")
+"""Statuses of a run with a result."""
+RESULTS = f"status IN {ENDED}"
+"""SQL condition for the runs with a result."""
+RERUN_SUFFIX = "+rerun"
+"""Suffix of a repetition's key until the repetition is complete and replaces the first result."""
+
 metadata = MetaData()
 _COMPLETE = get_type_hints(CompleteSpec)
 

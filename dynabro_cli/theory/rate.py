@@ -18,9 +18,9 @@ from sqlalchemy import Engine
 from dynabro_cli.errors import DatabaseError
 from dynabro_cli.methods._levels import planned, universal_coefficient
 from dynabro_cli.store.care.check import spec_of
-from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.read.queries import query
+from dynabro_cli.store.tables import RESULTS
 from dynabro_cli.theory.bounds import KAPPAS, adaptive_bound, dynamic_bound, gamma_mfm, static_bound
 from dynabro_cli.theory.slopes import CONFIDENCE, PowerLaw, power_law
 

@@ -465,48 +465,6 @@ def test_an_exception_during_a_run_is_a_line_and_the_log_has_the_traceback(
 # --- in another process
 
 
-FORKING = """
-import os
-from dynabro_cli.plugins import aggregator
-
-@aggregator("forking", reference="own")
-def forking(messages, *, f: int):
-    \"\"\"Mean, with a copy of the process.\"\"\"
-    copy = os.fork()
-    if copy == 0:
-        {copy}
-    else:
-        os.waitpid(copy, 0)
-    return messages.mean(0)
-"""
-
-
-WAYS = [("1", "raise ValueError('bang')"), ("0", "raise SystemExit(0)"), ("0", "pass")]
-
-
-@pytest.mark.parametrize(
-    ("jobs", "copy"),
-    [WAYS[0], *(pytest.param(*way, marks=pytest.mark.thorough) for way in WAYS[1:])],
-)
-def test_a_component_that_forks_fails_its_run_and_no_other(
-    dynabro: Dynabro, folder: Path, jobs: str, copy: str
-) -> None:
-    (folder / "rule.py").write_text(FORKING.format(copy=copy))
-    (folder / "own.yaml").write_text(
-        SWEEP.format(plugins="[rule.py]").replace("[cwmed, own]", "[forking, cwmed, mean]")
-    )
-    words = [sys.executable, "-m", "dynabro_cli", "sweep", "own.yaml", "--jobs", jobs, "--quiet"]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    assert ended.returncode == 3, ended.stderr
-    assert "1 failed" in ended.stdout
-    assert rows("SELECT aggregator, status FROM runs ORDER BY 1") == [
-        *(("cwmed", "finished"), ("forking", "failed"), ("mean", "finished"))
-    ]
-    ((error,),) = rows("SELECT error FROM runs WHERE error IS NOT NULL")
-    assert str(error).startswith("a component called os.fork")
-    assert rows("SELECT COUNT(*), COUNT(DISTINCT run_id) FROM rounds WHERE round = 19") == [(2, 2)]
-
-
 def test_a_sent_plugin_takes_the_files_beside_it_with_it(folder: Path) -> None:
     """Also if its folder does not exist there, or has other files."""
     from dynabro_cli.components.digests import of_entry, with_imports

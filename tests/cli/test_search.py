@@ -54,7 +54,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from dynabro_cli.grid.sweep_file import parse_sweep
     from dynabro_cli.search.file import parse_search
     from dynabro_cli.store.open.engine import open_for_writing
-    from dynabro_cli.store.repetition import Standing
+    from dynabro_cli.store.standing import Standing
     from tests.executors.made_runs import Log
     from tests.search.made import make
 

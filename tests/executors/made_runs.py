@@ -17,7 +17,7 @@ from dynabro_cli.executors.backends import local
 from dynabro_cli.executors.sweep import make_all
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.store.repetition import stand
+from dynabro_cli.store.standing import stand
 
 
 def children() -> list[int]:

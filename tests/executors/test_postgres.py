@@ -16,7 +16,7 @@ from sqlalchemy import Connection, text
 from dynabro_cli.store import row_digests
 from dynabro_cli.store.open import engine as engine_module
 from dynabro_cli.store.open.engine import open_for_writing, snapshot
-from dynabro_cli.store.repetition import stand
+from dynabro_cli.store.standing import stand
 from tests.postgres import cut_connections, own_server, turn_taken
 from tests.store.made import read
 

@@ -25,8 +25,8 @@ from dynabro_cli.executors.sweep import make_all
 from dynabro_cli.executors.worker import Begun, Left, MemoryCheck, Misplaced, Request
 from dynabro_cli.store import recorder
 from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.repetition import stand
 from dynabro_cli.store.side_files import SideFiles
+from dynabro_cli.store.standing import stand
 from tests.executors.made_runs import Log, quadratic
 from tests.store.made import (
     change,

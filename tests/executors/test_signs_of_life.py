@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,13 +12,14 @@ import pytest
 from dynabro_cli.errors import InterruptedRunError
 from dynabro_cli.executors import sweep as module
 from dynabro_cli.executors._api import Options, Outcome
-from dynabro_cli.executors.sweep import in_progress
+from dynabro_cli.executors.backend import Places
+from dynabro_cli.executors.sweep import make_all
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.read.status import read_status
-from dynabro_cli.store.repetition import Standing
+from dynabro_cli.store.standing import Standing
 from tests.executors.made_runs import Log, execute_all, quadratic
+from tests.executors.test_scheduler import Scripted
 from tests.store.made import read
 
 SEEDS = (0, 2, 3)
@@ -87,15 +89,16 @@ def test_all_owners_are_kept_alive(path: Path, monkeypatch: pytest.MonkeyPatch) 
         yield
 
     monkeypatch.setattr(module, "heartbeats", heartbeats)
-    engine = open_for_writing(str(path))
-    outcomes = [Outcome(quadratic(0), "interrupted", None)]
-    with (
-        pytest.raises(InterruptedRunError),
-        in_progress(
-            KeptConnection(engine), outcomes, ["a", "b"], Options(sweep="mine"), Standing(None)
-        ),
-    ):
-        raise InterruptedRunError("Ctrl-C")
+    options = Options(jobs=2, device="cpu", sweep="mine")
+    interrupted = Scripted(on_wait=lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(InterruptedRunError):
+        make_all(
+            [quadratic(0), quadratic(1)],
+            open_for_writing(str(path)),
+            Places(options, ["cpu"], 2, interrupted),
+            Log(),
+            Standing(None),
+        )
     ((owner, status),) = read(path, "SELECT owner, status FROM sweeps")
-    assert kept == [("a", "b", owner)]
-    assert status == "interrupted"
+    ((*writers, last),) = kept
+    assert (len(set(writers)), last, status) == (2, owner, "interrupted")

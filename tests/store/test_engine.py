@@ -564,7 +564,7 @@ def test_damage_to_a_table_is_told_on_writing_to_it(engine: Engine, path: Path) 
     spoil(path, "runs")
     writer = open_for_writing(str(path))
     for attempt in (
-        lambda: Recorder(writer).stored("ab" * 32),
+        lambda: Recorder(writer).state("ab" * 32),
         lambda: record(writer, [started("ef" * 32)]),
     ):
         with pytest.raises(DatabaseError, match="is damaged"):

@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from dynabro_cli import events
 from dynabro_cli.errors import LostRunError, RunHeldError
-from dynabro_cli.store import claims, ownership
+from dynabro_cli.store import ownership, standing
 from dynabro_cli.store import recorder as recorder_module
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.ownership import heartbeats, new_owner, presumed_dead, silence
@@ -235,7 +235,7 @@ def test_a_clock_that_is_set_forward_evicts_nobody(
 ) -> None:
     recorder = record(engine, [started(), rounds(0, 3)])
     late = dt.datetime.now(dt.timezone.utc).replace(tzinfo=None) + dt.timedelta(days=1)
-    for module in (claims, recorder_module, ownership):
+    for module in (standing, recorder_module, ownership):
         monkeypatch.setattr(module, "database_time", lambda connection: late)
     with pytest.raises(RunHeldError, match=r"last heartbeat \d s ago"):
         record(engine, [started()])

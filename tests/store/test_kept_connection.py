@@ -11,6 +11,7 @@ from sqlalchemy import Engine, event
 from dynabro_cli.errors import LostRunError
 from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.recorder import Recorder
+from dynabro_cli.store.standing import state_of
 from tests.store.made import KEY, both, change, read, whole_run
 
 OTHER = "cd" * 32
@@ -36,7 +37,7 @@ def test_recorders_share_a_connection_until_it_is_closed(
     assert len(opened) == 1
     kept.close()
     kept.close()  # nothing happens
-    assert recorders[0].stored(KEY) is not None
+    assert state_of(kept, KEY).result is not None
     assert len(opened) == 2
     kept.close()
     assert read(database, "SELECT status FROM runs") == [("finished",)] * 2
@@ -66,6 +67,6 @@ def test_an_error_rolls_back_and_closes(engine: Engine, database: str, opened: l
         recorder.record(ending)
     assert len(opened) == 2
     assert read(database, "SELECT status, owner FROM runs") == [("running", "another")]
-    assert recorder.stored(OTHER) is None
+    assert state_of(kept, OTHER).result is None
     assert len(opened) == 3
     kept.close()

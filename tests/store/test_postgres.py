@@ -295,7 +295,7 @@ CLAIM = """
 import sys
 from dynabro_cli.errors import AlreadyStoredError, RunHeldError
 from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.repetition import never
+from dynabro_cli.store.standing import never
 from tests.store.made import record, whole_run
 engine = open_for_writing(sys.argv[1])
 for number in range(30):

@@ -29,7 +29,7 @@ from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.origin import Origin
 from dynabro_cli.store.read.pairs import student
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.repetition import never
+from dynabro_cli.store.standing import never, state_of
 from tests.store.made import (
     KEY,
     RECORD,
@@ -247,9 +247,9 @@ def test_what_has_changed_in_the_way_of_computing_is_stored_at_the_end(
 
 
 def test_a_diverged_run_is_a_result(engine: Engine, database: str) -> None:
-    recorder = record(engine, [started(), rounds(0, 4), evaluated(5, 0.1), diverged(5)])
+    record(engine, [started(), rounds(0, 4), evaluated(5, 0.1), diverged(5)])
     assert one(database, "status, final_accuracy, final_loss, rounds") == ("diverged", 0.1, None, 5)
-    stored = recorder.stored(KEY)
+    stored = state_of(engine, KEY).result
     assert stored is not None
     assert (stored["id"], stored["status"], stored["final_accuracy"], stored["final_gap"]) == (
         1,
@@ -260,10 +260,10 @@ def test_a_diverged_run_is_a_result(engine: Engine, database: str) -> None:
 
 
 def test_what_is_stored_of_a_finished_run(engine: Engine) -> None:
-    recorder = record(
+    record(
         engine, [started(), rounds(0, 1), evaluated(2, None, gap=1.5), finished(2, None, gap=1.5)]
     )
-    stored = recorder.stored(KEY)
+    stored = state_of(engine, KEY).result
     assert stored is not None
     assert (stored["id"], stored["status"], stored["final_accuracy"], stored["final_gap"]) == (
         1,
@@ -271,7 +271,7 @@ def test_what_is_stored_of_a_finished_run(engine: Engine) -> None:
         None,
         1.5,
     )
-    assert recorder.stored("cd" * 32) is None
+    assert state_of(engine, "cd" * 32).result is None
 
 
 def test_interrupted_keeps_what_there_is(engine: Engine, database: str) -> None:
@@ -286,7 +286,7 @@ def test_interrupted_keeps_what_there_is(engine: Engine, database: str) -> None:
     )
     assert one(database, "finished_at IS NOT NULL, wall_seconds >= 0") == (1, 1)
     assert counts(database) == (1, 25, 1)
-    assert recorder.stored(KEY) is None
+    assert state_of(engine, KEY).result is None
     recorder.interrupted()  # nothing is being recorded any more
     assert counts(database) == (1, 25, 1)
 
@@ -299,7 +299,7 @@ def test_failed_keeps_the_error(engine: Engine, database: str) -> None:
         5,
         "Traceback ...\nValueError: bang",
     )
-    assert recorder.stored(KEY) is None
+    assert state_of(engine, KEY).result is None
 
 
 def test_failed_keeps_the_end_of_a_long_error(engine: Engine, database: str) -> None:
@@ -415,7 +415,7 @@ def test_a_run_left_by_a_dead_process_is_replaced(engine: Engine, database: str)
     ((owner,),) = read(database, "SELECT owner FROM runs")
     machine, _, beginning, random = owner.split(":")
     change(database, "UPDATE runs SET owner = ?", f"{machine}:{dead_pid()}:{beginning}:{random}")
-    assert Recorder(engine).stored(KEY) is None
+    assert state_of(engine, KEY).result is None
     record(engine, whole_run(3))
     assert one(database, "status, rounds, pid") == ("finished", 3, os.getpid())
     assert counts(database) == (1, 3, 1)
@@ -426,7 +426,7 @@ def test_a_run_in_progress_is_refused_to_all_others(engine: Engine, database: st
     record(engine, [started(), rounds(0, 4)])
     before = read(database, "SELECT * FROM runs")
     newcomer = Recorder(engine)
-    for attempt in (lambda: newcomer.stored(KEY), lambda: newcomer.record(started())):
+    for attempt in (lambda: newcomer.state(KEY), lambda: newcomer.record(started())):
         with pytest.raises(BusyError) as caught:
             attempt()
         assert f"process {os.getpid()} on {platform.node()}" in str(caught.value)
@@ -448,7 +448,7 @@ def test_a_repetition_takes_the_place_of_the_result_when_complete(
 ) -> None:
     record(engine, whole_run(3, accuracy=0.25))
     repetition = record(engine, [started(), rounds(0, 4), evaluated(5, 0.75)])
-    stored = repetition.stored(KEY)
+    stored = state_of(engine, KEY).result
     assert stored is not None
     assert (stored["id"], stored["final_accuracy"]) == (1, 0.25)
     repetition.record(finished(5, 0.75))
@@ -534,13 +534,14 @@ def test_a_result_is_not_repeated_unasked(engine: Engine, database: str) -> None
 
 def test_why_a_run_failed(engine: Engine, database: str) -> None:
     recorder = record(engine, whole_run(3), repeat=never)
-    assert recorder.ended(KEY) == ("stored", None)
-    assert recorder.ended("cd" * 32) is None
+    assert recorder.state(KEY).end == "stored"
+    assert recorder.state("cd" * 32).end is None
     record(engine, [started("cd" * 32)]).failed("bang")
-    assert recorder.ended("cd" * 32) == ("failed", "bang")
-    assert Recorder(engine).ended("cd" * 32) is None  # which makes it again
-    change(database, "UPDATE runs SET error = NULL")
-    assert recorder.ended("cd" * 32) == ("failed", "")
+    state = recorder.state("cd" * 32)
+    assert state.end == "failed"
+    assert state.row is not None
+    assert state.row["error"] == "bang"
+    assert Recorder(engine).state("cd" * 32).end is None  # which makes it again
 
 
 # --- trouble

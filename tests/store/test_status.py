@@ -18,7 +18,7 @@ from dynabro_cli.store import ownership
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.read.status import gist, read_status
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.repetition import Standing
+from dynabro_cli.store.standing import Standing
 from dynabro_cli.store.sweep_entry import SweepEntry
 from tests.store.made import (
     KEY,

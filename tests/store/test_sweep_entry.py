@@ -17,7 +17,7 @@ from dynabro_cli.errors import BusyError, InterruptedRunError, PreemptedError, R
 from dynabro_cli.store import ownership
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.ownership import database_time, heartbeats, new_owner, presumed_dead
-from dynabro_cli.store.repetition import Standing
+from dynabro_cli.store.standing import Standing
 from dynabro_cli.store.sweep_entry import SweepEntry
 from dynabro_cli.store.tables import sweeps
 from tests.store.made import both, change, finished, read, record, started, whole_run

@@ -12,7 +12,7 @@ from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._columns import TASKS, method_label
 from dynabro_cli.figures._data import Results, read
 from dynabro_cli.figures._tables import draw_table
-from dynabro_cli.store.claims import RESULTS
+from dynabro_cli.store.tables import RESULTS
 
 ROWS = {
     "architecture": "architecture",

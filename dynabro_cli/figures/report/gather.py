@@ -23,8 +23,8 @@ from dynabro_cli.figures._style import KNOWN
 from dynabro_cli.figures.any.timeline import TICKS, masks_of
 from dynabro_cli.figures.report.answers import answers
 from dynabro_cli.figures.report.findings import findings, searched
-from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.origin import words_of
+from dynabro_cli.store.tables import RESULTS
 
 CURVE_POINTS, ALL_POINTS, FEWEST_POINTS = 100, 50_000, 10
 """Most points of a curve; of all curves together; and the number that each curve keeps in any

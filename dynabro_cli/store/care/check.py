@@ -14,14 +14,18 @@ from sqlalchemy import Connection, RowMapping, select, text
 from dynabro_cli.experiment.key import run_key
 from dynabro_cli.limits import CONTROL
 from dynabro_cli.store import row_digests
-from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import snapshot
 from dynabro_cli.store.open.schema import foreign_objects, schema_of
 from dynabro_cli.store.origin import broken_diffs
 from dynabro_cli.store.ownership import database_time, presumed_dead
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.tables import STATUSES, runs
+from dynabro_cli.store.tables import (
+    ENDED,
+    RERUN_SUFFIX,
+    STATUSES,
+    runs,
+)
 
 MOST_DAMAGES = 100
 """Most lines of damage that SQLite itself lists."""

@@ -12,14 +12,14 @@ from sqlalchemy import ColumnElement, Connection, delete, select
 
 from dynabro_cli.errors import BusyError, RunHeldError, StorageError
 from dynabro_cli.machine.failpoints import failpoint
-from dynabro_cli.store.claims import RERUN_SUFFIX, refuse_if_live
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.origin import remove_unused_diffs
 from dynabro_cli.store.ownership import NOBODY
 from dynabro_cli.store.read.queries import query
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.tables import runs
+from dynabro_cli.store.standing import refuse_if_live
+from dynabro_cli.store.tables import RERUN_SUFFIX, runs
 
 BATCH = 500
 """Number of runs in one statement."""

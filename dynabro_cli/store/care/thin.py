@@ -22,13 +22,13 @@ from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import ownership, row_digests
 from dynabro_cli.store.care.check import damage
 from dynabro_cli.store.care.copies import copy_database, new_database
-from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.open.connections import connect_reader, stop_at_signals
 from dynabro_cli.store.open.engine import create_tables, open_read_only, snapshot
 from dynabro_cli.store.open.files import read_only_uri, sqlite_path
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.read.queries import list_runs
 from dynabro_cli.store.tables import (
+    RESULTS,
     diffs,
     environments,
     evaluations,

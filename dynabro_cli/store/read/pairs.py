@@ -21,8 +21,8 @@ from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
 from dynabro_cli.experiment.effect import BASE, ENTRY, READING, aligned
 from dynabro_cli.experiment.label import OTHERS, telling_apart
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, canonical, fields, full_name
-from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.read.queries import query
+from dynabro_cli.store.tables import RESULTS
 
 METRICS = {"accuracy": "final_accuracy", "loss": "final_loss", "gap": "final_gap"}
 """Compared columns of ``runs``, by the name of the metric."""

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Column, ColumnElement, Connection, Engine, RowMapping, func, select
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.store.claims import ENDED
 from dynabro_cli.store.open.translation import translated_errors
-from dynabro_cli.store.tables import evaluations, runs, sweeps, trials
+from dynabro_cli.store.tables import ENDED, evaluations, runs, sweeps, trials
 
 
 class Goal(NamedTuple):

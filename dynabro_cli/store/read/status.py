@@ -12,11 +12,18 @@ from sqlalchemy import Connection, RowMapping, func, select
 
 from dynabro_cli.errors import first_line, last_line
 from dynabro_cli.experiment.label import labels
-from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.ownership import database_time, presumed_dead, silence
-from dynabro_cli.store.tables import evaluations, rounds, runs, sweep_runs, sweeps
+from dynabro_cli.store.tables import (
+    ENDED,
+    RERUN_SUFFIX,
+    evaluations,
+    rounds,
+    runs,
+    sweep_runs,
+    sweeps,
+)
 
 LAST_FAILURES = 5
 

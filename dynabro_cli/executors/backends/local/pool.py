@@ -97,7 +97,7 @@ class Worker:
         except (EOFError, OSError):
             return None
 
-    def left(self) -> worker.Message | None:
+    def last_message(self) -> worker.Message | None:
         """Return the next message that a dead worker had sent."""
         return self.receive() if self.connection.poll() else None
 
@@ -175,7 +175,7 @@ class Pool:
 
     def wait(self, seconds: float | None) -> None:
         """Wait for a message or a death."""
-        pipes = [one.connection for one in self._workers.values()]
+        pipes = [process.connection for process in self._workers.values()]
         if pipes:
             self._ready = set(wait(pipes, seconds))
         else:
@@ -186,25 +186,28 @@ class Pool:
         dead ones had sent.
         """
         ready, self._ready = self._ready, set()
-        for place, one in list(self._workers.items()):
-            message = one.receive() if one.connection in ready else None
+        for place, process in list(self._workers.items()):
+            message = process.receive() if process.connection in ready else None
             if isinstance(message, Ready):
-                one.ready = True
+                process.ready = True
             elif message is not None:
-                yield from self._known(place, one, message)
-            elif one.connection in ready:
-                end = one.reap()
-                while self._workers.get(place) is one and (last := one.left()) is not None:
-                    yield from self._known(place, one, last)
+                yield from self._forwarded(place, process, message)
+            elif process.connection in ready:
+                end = process.reap()
+                # handling a message may have emptied the place
+                while self._workers.get(place) is process:
+                    if (last := process.last_message()) is None:
+                        break
+                    yield from self._forwarded(place, process, last)
                 # a process may end itself between two runs, which is not a failed start
-                if self._forget(place, one):
-                    yield place, Ended(end, counts=not (one.ready and end == OF_ITSELF))
+                if self._forget(place, process):
+                    yield place, Ended(end, counts=not (process.ready and end == OF_ITSELF))
 
-    def _known(
-        self, place: int, one: Worker, message: worker.Message
+    def _forwarded(
+        self, place: int, process: Worker, message: worker.Message
     ) -> Iterator[tuple[int, backend.Message]]:
         if isinstance(message, Begun):
-            yield place, Printed(f"begun by process {one.pid}")
+            yield place, Printed(f"begun by process {process.pid}")
         if not isinstance(message, Ready):
             yield place, message
 
@@ -220,23 +223,23 @@ class Pool:
 
     def reap(self, place: int) -> Iterator[backend.Message]:
         """Wait for the death of the process, and yield what it had sent."""
-        one = self._workers.get(place)
-        if one is None:
+        process = self._workers.get(place)
+        if process is None:
             return
-        one.reap()
+        process.reap()
         try:
-            while (message := one.left()) is not None:
-                for _, known in self._known(place, one, message):
-                    yield known
+            while (message := process.last_message()) is not None:
+                for _, forwarded in self._forwarded(place, process, message):
+                    yield forwarded
         finally:
-            self._forget(place, one)
+            self._forget(place, process)
 
-    def _forget(self, place: int, one: Worker) -> bool:
+    def _forget(self, place: int, process: Worker) -> bool:
         """Release a dead worker; return True if it was at the place until now."""
-        if self._workers.get(place) is not one:
+        if self._workers.get(place) is not process:
             return False
         del self._workers[place]
-        one.close()
+        process.close()
         return True
 
     def close(self) -> None:
@@ -245,8 +248,8 @@ class Pool:
 
     def _end(self, places: Collection[int]) -> None:
         ended = {place: self._workers[place] for place in places}
-        for one in ended.values():
-            one.kill()
-        for place, one in ended.items():
-            one.reap()
-            self._forget(place, one)
+        for process in ended.values():
+            process.kill()
+        for place, process in ended.items():
+            process.reap()
+            self._forget(place, process)

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from dynabro_cli.components.digests import DIGITS, CodeComparison
 from dynabro_cli.errors import AlreadyStoredError, RunHeldError
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.repetition import Standing, UpTo, changed, never, repetition, stand
+from dynabro_cli.store.standing import Standing, UpTo, changed, never, repetition, stand, state_of
 from dynabro_cli.store.sweep_entry import SweepEntry
 from tests.store.made import both, read, record, started, whole_run
 
@@ -55,9 +55,7 @@ def test_what_is_made_again(engine: Engine, database: str) -> None:
                 key for key, end in zip(KEYS.values(), ends, strict=True) if end in ending
             ]
         recorder = Recorder(engine, repeat=repeat)
-        errors = {"stored": None, "failed": "bang"}
-        told = [None if end is None else (end, errors[end]) for end in ends]
-        assert [recorder.ended(key) for key in KEYS.values()] == told
+        assert tuple(recorder.state(key).end for key in KEYS.values()) == ends
 
 
 def test_a_rerun_of_all_goes_on_until_it_is_complete(engine: Engine, database: str) -> None:
@@ -119,19 +117,19 @@ def test_an_empty_database_has_no_result(engine: Engine) -> None:
 def test_a_result_that_is_made_again_elsewhere_is_waited_for(engine: Engine) -> None:
     record(engine, whole_run(key=KEYS["a"]))
     record(engine, [started(KEYS["a"])])  # a repetition in progress
-    assert Recorder(engine, repeat=never).ended(KEYS["a"]) == ("stored", None)
+    assert state_of(engine, KEYS["a"]).end == "stored"
     with pytest.raises(RunHeldError):
-        Recorder(engine, repeat=UpTo(1)).ended(KEYS["a"])
+        state_of(engine, KEYS["a"], UpTo(1))
 
 
 def test_what_another_has_made_again_in_between_stays(engine: Engine) -> None:
     record(engine, whole_run(key=KEYS["a"]))
     recorder = Recorder(engine, repeat=UpTo(1))
-    assert recorder.ended(KEYS["a"]) is None
+    assert recorder.state(KEYS["a"]).end is None
     record(engine, whole_run(key=KEYS["a"]), repeat=UpTo(1))
     with pytest.raises(AlreadyStoredError):
         recorder.record(started(KEYS["a"]))
-    assert recorder.ended(KEYS["a"]) == ("stored", None)
+    assert recorder.state(KEYS["a"]).end == "stored"
 
 
 def test_a_repetition_that_fails_before_it_starts_is_stored_beside_the_result(

@@ -9,22 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dynabro_cli.cli.run import error_of
-from dynabro_cli.cli.sweep_runs import make_runs
+from dynabro_cli.cli.making import error_of, make_runs
 from dynabro_cli.components import USERS, plain
 from dynabro_cli.errors import NotFoundError, SpecError, SweepError, first_line
 from dynabro_cli.executors._api import Options
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.grid.plan import PlannedRuns, as_stored, plan
+from dynabro_cli.grid.plan import PlannedRuns, plan
 from dynabro_cli.grid.sweep_file import Sweep, parse_sweep
 from dynabro_cli.grid.sweep_lookup import load_sweep, set_fields
 from dynabro_cli.models._api import METRICS
 from dynabro_cli.store.origin import check_words
 from dynabro_cli.store.read.frames import Frames, load
 from dynabro_cli.store.read.queries import among
-from dynabro_cli.store.repetition import stand
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,11 +62,11 @@ def run(
     """
     given = spec if isinstance(spec, RunSpec) else RunSpec.from_mapping(spec)
     folder = None if data_dir is None else Path(data_dir)
-    one = PlannedRuns(Sweep(""), (resolve(given, data_directory(folder)),), 0, 0)
+    planned = PlannedRuns(Sweep(""), (resolve(given, data_directory(folder)),), 0, 0)
     options = Options(
         jobs=0, device=device, data_dir=folder, rerun="all" if rerun else "none", retry_failed=True
     )
-    (outcome,) = _made(one, db, options, tags, note, quiet=quiet)
+    (outcome,) = _made(planned, db, options, tags, note, quiet=quiet)
     if outcome.failure is not None:
         raise error_of(outcome.failure)
     return load(db, f"run_key = '{outcome.run.key}'").runs.iloc[0]
@@ -151,8 +149,7 @@ def _made(
     quiet: bool,
 ) -> list[Outcome]:
     options = replace(options, tags=check_words(tags, note), note=note)
-    standing = stand(str(db), options.entry, options.rerun, options.data_dir)
-    return make_runs(as_stored(planned, standing.has), str(db), options, standing, quiet=quiet)
+    return make_runs(planned, str(db), options, quiet=quiet)
 
 
 def _parsed(sweep: Mapping[str, Any]) -> Sweep:

@@ -1,0 +1,126 @@
+"""Make runs that are not stored, for the commands that make runs and for Python.
+
+The modules that take long to import are imported here when the processes of the back end have been
+started, which takes longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from dynabro_cli.cli.output import warn
+from dynabro_cli.cli.terminal import complain
+from dynabro_cli.errors import DynabroError, SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import Engine
+
+    from dynabro_cli.executors._api import Failure, Options, Outcome
+    from dynabro_cli.executors.backend import Places
+    from dynabro_cli.experiment.resolve import Run
+    from dynabro_cli.grid.plan import PlannedRuns
+    from dynabro_cli.store.recorder import SaveModel
+    from dynabro_cli.store.side_files import SideFiles
+    from dynabro_cli.store.standing import Standing
+
+WHERE = "SELECT error FROM runs WHERE status='failed'"
+"""The query that an error names."""
+
+
+@contextlib.contextmanager
+def opened(
+    runs: Sequence[Run], db: str, options: Options, *, most: int | None = None
+) -> Iterator[tuple[Engine, Places, SideFiles]]:
+    """Open the back end for runs, their database for writing, and the folder of their checkpoints
+    and logs; print the lines about devices and the number of runs at a time.
+
+    Args:
+        runs: The runs to make, or some like them.
+        db: The database.
+        options: The options.
+        most: Most runs that may be made; None for the number of ``runs``.
+    """
+    from dynabro_cli.executors import backends
+
+    with backends.opened(options, len(runs) if most is None else most) as places_for:
+        from dynabro_cli.store.open.engine import open_for_writing
+        from dynabro_cli.store.side_files import SideFiles
+
+        places = places_for(runs)
+        for line in places.notes:
+            complain(line)
+        engine = open_for_writing(db)
+        yield engine, places, SideFiles.of(engine.url, warn)
+
+
+def make_runs(
+    planned: PlannedRuns,
+    db: str,
+    options: Options,
+    save_model: SaveModel | None = None,
+    *,
+    standing: Standing | None = None,
+    quiet: bool,
+) -> list[Outcome]:
+    """Make the runs of a plan that are not stored, with progress on stderr; return their outcomes.
+
+    A run that is stored under another text of the same adversary replaces the run of the plan. If
+    all runs are stored, nothing is written, and torch is not loaded.
+
+    Args:
+        planned: The plan.
+        db: The database.
+        options: The options.
+        save_model: Writes the models that runs send; None to save none.
+        standing: State of the runs in the database; None to read it here.
+        quiet: Show no progress.
+    """
+    from dynabro_cli.executors._api import Outcome
+    from dynabro_cli.grid.plan import as_stored
+    from dynabro_cli.store.standing import stand
+
+    if standing is None:
+        standing = stand(db, options.entry, options.rerun, options.data_dir)
+    runs = as_stored(planned, standing.has).runs
+    if not runs or (
+        options.rerun == "none" and all(standing.of(run.key) == "stored" for run in runs)
+    ):
+        return [Outcome(run, "stored", None) for run in runs]
+    to_make = standing.to_make([run.key for run in runs], retry_failed=options.retry_failed)
+    with opened([run for run in runs if run.key in to_make], db, options) as (
+        engine,
+        places,
+        files,
+    ):
+        from dynabro_cli.cli.progress import RunProgress, SweepProgress
+        from dynabro_cli.executors.sweep import make_all
+
+        display = (
+            RunProgress.of(runs[0].spec, quiet=quiet)
+            if options.sweep is None
+            else SweepProgress(runs, quiet=quiet)
+        )
+        with display as listener:
+            return make_all(
+                runs, engine, places, listener, standing, files=files, save_model=save_model
+            )
+
+
+def error_of(failure: Failure) -> DynabroError:
+    """Return the error of a run that failed, with the exit code of its reason."""
+    text = failure.reason
+    if not failure.expected:
+        text = (
+            f"the run failed ({text}) and is stored as failed. Try: dynabro query "
+            f'"{WHERE}", which shows where'
+        )
+    error = (
+        SpecError(text.splitlines())
+        if failure.exit_code == SpecError.exit_code
+        else DynabroError(text)
+    )
+    error.exit_code = failure.exit_code
+    return error
