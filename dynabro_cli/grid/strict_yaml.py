@@ -89,7 +89,7 @@ class _Reader:
 
     def node(self, node: yaml.Node) -> Node:
         line = node.start_mark.line + 1
-        # an alias is the node itself a second time, so a file can contain itself, or grow without end
+        # an alias is its node a second time: a file could contain itself, or grow without end
         if id(node) in self._visited:
             return self._refuse(line, "aliases (*name) are not read here. Try: the values in full")
         self._visited.add(id(node))
