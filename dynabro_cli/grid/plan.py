@@ -92,8 +92,8 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> PlannedRuns:
             left_out += 1
             continue
         done += 1
-        run.forget()
-        resolved[point] = run
+        # a copy has no built parts, of which a plan of many runs would be full
+        resolved[point] = run = dataclasses.replace(run)
         runs.setdefault(run.key, run)
     lines = [f"{place}: {line}" for line, place in components.items()] + problems.lines(total)
     if lines:

@@ -105,7 +105,8 @@ class _Reader:
             return self._refuse(
                 line, f"{node.value!r} has a character that is not text. Try: without it"
             )
-        return Word(None if node.style is None and node.value in NULLS else node.value, line)
+        plain = isinstance(node, yaml.ScalarNode) and node.style is None
+        return Word(None if plain and node.value in NULLS else node.value, line)
 
     def _pairs(self, node: yaml.MappingNode, line: int) -> Pairs:
         pairs: dict[str, tuple[Word, Node]] = {}

@@ -115,7 +115,6 @@ def _legal(
         except SpecError as error:
             problem = problem or error.problems[0]
             continue
-        run.forget()
         found, legal = found or run, legal + 1
         used |= {
             (choice.label, entry.label)

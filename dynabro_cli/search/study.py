@@ -225,7 +225,6 @@ class Study:
         run = resolve(RunSpec.from_text({**texts, "seed": str(seeds[0])}))
         if self._exclusions.match(run.spec):
             raise SpecError("exclude leaves it out")
-        run.forget()
         return [run.with_seed(seed) for seed in seeds]
 
     def again(self, trial: Trial, seeds: Sequence[int]) -> list[Run]:
