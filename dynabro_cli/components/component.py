@@ -40,7 +40,7 @@ class Entry(Generic[Factory]):
 
     @property
     def summary(self) -> str:
-        return self.doc.partition("\n")[0]
+        return " ".join(self.doc.partition("\n\n")[0].split())
 
     @property
     def shipped(self) -> bool:
