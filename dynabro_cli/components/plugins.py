@@ -54,6 +54,7 @@ class Plugin:
         return self.name.endswith(".py")
 
 
+# The state below belongs to the process, like ``sys.modules``: an import cannot be undone.
 places: list[Path] = []
 """Files and folders with the code of plugins."""
 _loaded: dict[str, Plugin] = {}

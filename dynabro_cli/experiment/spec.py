@@ -125,9 +125,9 @@ class RunSpec:
     for the task's default.
 
     Example:
-        >>> RunSpec(task="digits", method="momentum:beta=0.99", switching="periodic:K=20", seed=1).seed
+        >>> RunSpec(task="digits", method="momentum:beta=0.99", switching="static", seed=1).seed
         1
-    """  # noqa: E501
+    """
 
     task: str = row(
         "digits",

@@ -187,13 +187,13 @@ class Exclusions:
     def lines(self) -> tuple[str, ...]:
         """A line for each idle entry, with its place in the file."""
         places = self._sweep.exclude_places or [self._sweep.name] * len(self._entries)
-        told = [
+        entries = [
             ", ".join(f"{name}: {text}" for name, text in values.items())
             for values in self._sweep.exclude
         ]
         why = "so that this entry of exclude leaves nothing out"
         return tuple(
-            f"{places[k]}: no point of the grid has {told[k]}, {why}" for k in sorted(self.idle)
+            f"{places[k]}: no point of the grid has {entries[k]}, {why}" for k in sorted(self.idle)
         )
 
 
