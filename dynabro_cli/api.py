@@ -397,9 +397,10 @@ def make_aggregator(text: str, *, workers: int, byzantine: int, seed: int = 0) -
 
     Example:
         >>> import torch
-        >>> make_aggregator("cwtm:f=1", workers=3, byzantine=1)(torch.tensor([[1.0], [2.0], [90.0]]))
+        >>> rule = make_aggregator("cwtm:f=1", workers=3, byzantine=1)
+        >>> rule(torch.tensor([[1.0], [2.0], [90.0]]))
         tensor([2.])
-    """  # noqa: E501
+    """
     return BoundAggregator(text, _aggregator_setting(workers, byzantine, seed))
 
 
@@ -420,9 +421,10 @@ def make_pre_aggregator(
 
     Example:
         >>> import torch
-        >>> make_pre_aggregator("clipping:c=2", workers=2, byzantine=0)(torch.tensor([[1.0], [5.0]])).flatten()
+        >>> stage = make_pre_aggregator("clipping:c=2", workers=2, byzantine=0)
+        >>> stage(torch.tensor([[1.0], [5.0]])).flatten()
         tensor([1., 2.])
-    """  # noqa: E501
+    """
     return BoundPreAggregator(text, _aggregator_setting(workers, byzantine, seed))
 
 

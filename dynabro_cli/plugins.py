@@ -9,13 +9,14 @@ package of its kind.
 Example:
     >>> from dynabro_cli.plugins import aggregator
     >>> @aggregator("first-half", reference="an example")
-    ... def first_half(messages, *, f: int, keep: Annotated[float, Range(above=0, maximum=1)] = 0.5):
+    ... def first_half(messages, *, f: int, keep: Annotated[float, Range(above=0)] = 0.5):
     ...     "Mean of the first messages."
     ...     return messages[: max(1, int(keep * (len(messages) - f)))].mean(0)
     >>> from dynabro_cli import make_aggregator
-    >>> make_aggregator("first-half:keep=1", workers=3, byzantine=1)(torch.tensor([[1.0], [3.0], [9.0]]))
+    >>> rule = make_aggregator("first-half:keep=1", workers=3, byzantine=1)
+    >>> rule(torch.tensor([[1.0], [3.0], [9.0]]))
     tensor([2.])
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

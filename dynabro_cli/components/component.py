@@ -73,9 +73,15 @@ class Component(Generic[Factory]):
         """Return ``text`` with another separator of parameters; values with it, or with one of
         ``others``, are in quotes.
         """
+
+        def written(value: Any) -> str:
+            return (
+                quoted(value, separator + others) if isinstance(value, str) else format_value(value)
+            )
+
         values = ((info, getattr(self.parameters, info.field)) for info in self.entry.infos)
         shown = [
-            f"{info.key}={quoted(value, separator + others) if isinstance(value, str) else format_value(value)}"  # noqa: E501
+            f"{info.key}={written(value)}"
             for info, value in values
             if info.required or value != info.default
         ]

@@ -54,10 +54,10 @@ class Plugin:
         return self.name.endswith(".py")
 
 
+# The state below belongs to the process, like ``sys.modules``: an import cannot be undone.
 places: list[Path] = []
 """Files and folders with the code of plugins."""
 _loaded: dict[str, Plugin] = {}
-_depth = 0
 _installed_done = False
 
 
@@ -66,13 +66,6 @@ def loaded() -> tuple[Plugin, ...]:
     count.
     """
     return tuple(_loaded.values())
-
-
-def is_loading() -> bool:
-    """Return True while a plugin is imported; components that are registered then belong to the
-    user.
-    """
-    return _depth > 0
 
 
 def from_environment() -> list[str]:
@@ -176,7 +169,7 @@ def load_installed() -> None:
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.value):
         package = entry.dist.name if entry.dist is not None else entry.module
         try:
-            with _importing():
+            with _aside():
                 _add_place(entry.module)
                 entry.load()
         except (Exception, SystemExit) as error:
@@ -185,17 +178,6 @@ def load_installed() -> None:
             raise PluginError(
                 f"plugin of the installed package {package}: {described(error)}. {advice}"
             ) from error
-
-
-@contextlib.contextmanager
-def _importing() -> Iterator[None]:
-    global _depth
-    _depth += 1
-    try:
-        with _aside():
-            yield
-    finally:
-        _depth -= 1
 
 
 def _aside() -> contextlib.AbstractContextManager[object]:
@@ -301,7 +283,7 @@ def _execute(
     action: Callable[[], object], name: str, command: str, undo: Callable[[], object]
 ) -> None:
     try:
-        with _importing():
+        with _aside():
             action()
     except (Exception, SystemExit) as error:
         undo()

@@ -65,7 +65,7 @@ class Registry(Generic[Factory]):
         def decorate(factory: Factory) -> Factory:
             ours = factory.__module__.startswith(f"{self.package}.")
             again = factory.__module__ == NOTEBOOK
-            if not ours and (again or plugins.is_loading()):
+            if not ours:
                 self._discover()  # so that dynabro's own names are known to be taken
             taken = self._entries.get(name)
             if taken is not None and not (again and taken.factory.__module__ == NOTEBOOK):

@@ -15,7 +15,7 @@ from dynabro_cli.attacks import _api as attacks
 from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.components import Component, format_value
 from dynabro_cli.errors import DynabroError
-from dynabro_cli.experiment.key import ADDED_LATER
+from dynabro_cli.experiment.key import keyed
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.methods import _api as methods
 from dynabro_cli.methods._api import GatheringMethod, MethodSetting, forgets, one_tick
@@ -152,17 +152,8 @@ def effective(spec: Fields, met: Adversary) -> dict[str, Any]:
         spec: The spec as stored, with a mapping for each component.
         met: The run's adversary.
     """
-    known = {
-        name: value
-        for name, value in spec.items()
-        if name not in ADDED_LATER or value != ADDED_LATER[name]
-    }
-    known |= {"attack": {**spec["attack"], **dict(met.idle)}, ENTRY: met.entry, CLOCK: met.clock}
-    return {
-        name: value
-        for name, value in known.items()
-        if name not in ADDED_LATER or value != ADDED_LATER[name]
-    }
+    attack = {**spec["attack"], **dict(met.idle)}
+    return keyed({**spec, "attack": attack, ENTRY: met.entry, CLOCK: met.clock})
 
 
 def aligned(

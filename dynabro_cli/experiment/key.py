@@ -32,13 +32,16 @@ def canonical_json(mapping: Mapping[str, Any]) -> str:
     return json.dumps(mapping, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def run_key(mapping: Mapping[str, Any]) -> str:
-    """Return the SHA-256 (hexadecimal) of the run's mapping, without fields of ``ADDED_LATER`` at
-    their earlier value.
-    """
-    known = {
+def keyed(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's mapping without fields of ``ADDED_LATER`` at their earlier value."""
+    return {
         name: value
         for name, value in mapping.items()
         if name not in ADDED_LATER or value != ADDED_LATER[name]
     }
-    return hashlib.sha256(canonical_json({"key_version": KEY_VERSION} | known).encode()).hexdigest()
+
+
+def run_key(mapping: Mapping[str, Any]) -> str:
+    """Return the SHA-256 (hexadecimal) of the fields of a run's mapping that are ``keyed``."""
+    text = canonical_json({"key_version": KEY_VERSION} | keyed(mapping))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -72,42 +72,32 @@ class Run:
     switching: Component[Any]
     data: Component[Any]
     data_dir: Path = dataclasses.field(default=Path(), compare=False)
-    built: Built | None = dataclasses.field(default=None, init=False, compare=False, repr=False)
 
-    @property
+    @functools.cached_property
     def parts(self) -> Built:
         """The parts of the run, each built once.
 
         A copy made by ``dataclasses.replace`` builds its own parts from its own components.
         """
-        if self.built is None:
-            task = self.task.build(TaskSetting(self.data_dir))
-            method = self.method.build(method_setting(self.spec, task))
-            single = {name: getattr(self, name) for name in SINGLE}
-            self._keep(
-                build(self.spec, self.spec.attack_entry, task, method, single, self.pre_aggregators)
-            )
-        return self.built  # type: ignore[return-value]
-
-    def _keep(self, built: Built) -> Run:
-        """Set the built parts, and return the run."""
-        object.__setattr__(self, "built", built)
-        return self
+        task = self.task.build(TaskSetting(self.data_dir))
+        method = self.method.build(method_setting(self.spec, task))
+        single = {name: getattr(self, name) for name in SINGLE}
+        entry = self.spec.attack_entry
+        return build(self.spec, entry, task, method, single, self.pre_aggregators)
 
     def with_parts(self, parts: Built) -> Run:
-        """Return the run with other built parts, for example with an observed method."""
-        return dataclasses.replace(self)._keep(parts)
-
-    def forget(self) -> None:
-        """Drop the built parts; they are built again on demand."""
-        object.__setattr__(self, "built", None)
+        """Return the run with parts that are already built, or with other ones."""
+        run = dataclasses.replace(self)
+        vars(run)["parts"] = parts  # the cached value of the property
+        return run
 
     def with_data(self, data_dir: Path) -> Run:
         """Return the run with its data sets in another folder."""
         if data_dir == self.data_dir:
             return self
         task = self.task.build(TaskSetting(data_dir))
-        return dataclasses.replace(self, data_dir=data_dir)._keep(self.parts._replace(task=task))
+        run = dataclasses.replace(self, data_dir=data_dir)
+        return run.with_parts(self.parts._replace(task=task))
 
     def with_seed(self, seed: int) -> Run:
         """Return the run with another legal seed. No part's legality or canonical text depends on
@@ -170,10 +160,7 @@ class Run:
     @property
     def method_setting(self) -> MethodSetting:
         """The first setting of the method."""
-        task = (
-            self.task.build(TaskSetting(self.data_dir)) if self.built is None else self.built.task
-        )
-        return method_setting(self.spec, task)
+        return method_setting(self.spec, self.task.build(TaskSetting(self.data_dir)))
 
     def cohort_rule(self, method: Method) -> Aggregator | None:
         """Return the aggregation chain for rounds in which only the method's cohort takes part;
@@ -240,7 +227,8 @@ def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
     parts, chain = _canonical(draft, built, parts, chain, data_dir)
     texts: dict[str, Any] = {name: part.text for name, part in parts.items() if part is not None}
     draft = dataclasses.replace(draft, **texts, pre_aggregators=_chain_text(chain))
-    return Run(draft, pre_aggregators=chain, data_dir=data_dir, **parts)._keep(built)  # type: ignore[arg-type]
+    run = Run(draft, pre_aggregators=chain, data_dir=data_dir, **parts)  # type: ignore[arg-type]
+    return run.with_parts(built)
 
 
 def _parse_chain(text: str) -> tuple[Component[Any], ...]:

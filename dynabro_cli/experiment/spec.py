@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from dynabro_cli.components import (
     PLUS,
@@ -24,6 +24,8 @@ from dynabro_cli.components import (
 )
 from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.limits import LARGEST, LARGEST_BUDGET, MOST_WORKERS
+
+Spec = TypeVar("Spec")
 
 
 def row(
@@ -95,15 +97,37 @@ class Field(ParameterInfo):
         return "|".join(self.limits["choices"] or (self.value,))
 
 
+def by_any_name(spec: type[Spec]) -> type[Spec]:
+    """Let a spec also take short names and NumPy's numbers, and report every unknown name."""
+    make = spec.__init__
+
+    @functools.wraps(make)
+    def initialize(self: Any, *places: Any, **values: Any) -> None:
+        values, legal = canonical(values), fields()
+        problems = [
+            f"unknown field {name!r}{did_you_mean(str(name), [*legal, *SHORT])}; legal: "
+            f"{', '.join(legal)}"
+            for name in values
+            if name not in legal
+        ]
+        if problems:
+            raise SpecError(problems)
+        make(self, *map(plain, places), **{name: plain(value) for name, value in values.items()})
+
+    spec.__init__ = initialize  # type: ignore[method-assign]
+    return spec
+
+
+@by_any_name
 @dataclasses.dataclass(frozen=True)
 class RunSpec:
     """The description of one run. Components are written ``name:key=value,key=value``; None stands
     for the task's default.
 
     Example:
-        >>> RunSpec(task="digits", method="momentum:beta=0.99", switching="periodic:K=20", seed=1).seed
+        >>> RunSpec(task="digits", method="momentum:beta=0.99", switching="static", seed=1).seed
         1
-    """  # noqa: E501
+    """
 
     task: str = row(
         "digits",
@@ -381,28 +405,6 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _by_any_name(make: Callable[..., None]) -> Callable[..., None]:
-    """Return an initializer of RunSpec that also takes short names and NumPy's numbers, and reports
-    every unknown name.
-    """
-
-    @functools.wraps(make)
-    def initialize(self: RunSpec, *places: Any, **values: Any) -> None:
-        values, legal = canonical(values), fields()
-        problems = [
-            f"unknown field {name!r}{did_you_mean(str(name), [*legal, *SHORT])}; legal: "
-            f"{', '.join(legal)}"
-            for name in values
-            if name not in legal
-        ]
-        if problems:
-            raise SpecError(problems)
-        make(self, *map(plain, places), **{name: plain(value) for name, value in values.items()})
-
-    return initialize
-
-
-RunSpec.__init__ = _by_any_name(RunSpec.__init__)  # type: ignore[method-assign]
 COMPONENTS: Mapping[str, str] = {
     name: one.component for name, one in fields().items() if one.component is not None
 }

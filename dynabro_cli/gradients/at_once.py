@@ -6,7 +6,7 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -103,7 +103,3 @@ def looped(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) ->
     # one after another. The gradients are vectors without a copy, as they are stored channels last.
     rows = torch.cat([gradient.permute(0, 2, 3, 1).flatten() for gradient in found])
     return rows.view(m, like[0], like[2], like[3], like[1]).permute(0, 1, 4, 2, 3)
-
-
-Way = Callable[[Tensor, Tensor, Sequence[int], int, Geometry], Tensor]
-WAYS: dict[str, Way] = {"unfolded": unfolded, "looped": looped}

@@ -92,8 +92,8 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> PlannedRuns:
             left_out += 1
             continue
         done += 1
-        run.forget()
-        resolved[point] = run
+        # a copy has no built parts, of which a plan of many runs would be full
+        resolved[point] = run = dataclasses.replace(run)
         runs.setdefault(run.key, run)
     lines = [f"{place}: {line}" for line, place in components.items()] + problems.lines(total)
     if lines:
@@ -187,13 +187,13 @@ class Exclusions:
     def lines(self) -> tuple[str, ...]:
         """A line for each idle entry, with its place in the file."""
         places = self._sweep.exclude_places or [self._sweep.name] * len(self._entries)
-        told = [
+        entries = [
             ", ".join(f"{name}: {text}" for name, text in values.items())
             for values in self._sweep.exclude
         ]
         why = "so that this entry of exclude leaves nothing out"
         return tuple(
-            f"{places[k]}: no point of the grid has {told[k]}, {why}" for k in sorted(self.idle)
+            f"{places[k]}: no point of the grid has {entries[k]}, {why}" for k in sorted(self.idle)
         )
 
 

@@ -1,25 +1,22 @@
 """Read YAML as plain text with line numbers: mappings, lists and words only.
 
 The reader decides the meaning of a word: unlike in YAML 1.1, ``1e-3`` is not a text and ``off`` is
-not a truth value here. Nothing is constructed or executed: tags, anchors, aliases and merge keys
-are refused, and so are keys given twice.
+not a truth value here. Nothing is constructed or executed: tags, aliases and merge keys are
+refused, and so are keys given twice.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import yaml
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.limits import CONTROL
 
-DEEPEST = 8
-MOST_PROBLEMS = 100
 NULLS = ("", "~", "null", "Null", "NULL")
+PLAIN = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))
+"""The tags of values that are written without one."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +57,8 @@ def read_yaml(text: str, source: str) -> Node:
         SpecError: It is not valid YAML, or uses more of YAML than this module reads; each line
             begins with ``source:line:``.
     """
-    reader = _Reader(source)
     try:
-        documents = list(
-            itertools.islice(reader.documents(yaml.parse(text, Loader=yaml.SafeLoader)), 2)
-        )
+        document = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         context = f" ({error.context})" if error.context else ""
@@ -74,82 +68,61 @@ def read_yaml(text: str, source: str) -> Node:
         raise SpecError(
             f"{source}:{line}: the character {chr(error.character)!r} is not allowed in YAML"
         ) from error
-    if len(documents) != 1:
-        raise SpecError(
-            f"{source}: {'it is empty' if not documents else 'it has several documents'}. Try: "
-            "one document"
-        )
+    except RecursionError:
+        raise SpecError(f"{source}: it is nested too deeply. Try: a flatter file") from None
+    if document is None:
+        raise SpecError(f"{source}: it is empty. Try: one document")
+    reader = _Reader(source)
+    root = reader.node(document)
     if reader.problems:
         raise SpecError(reader.problems)
-    return documents[0]
+    return root
 
 
 class _Reader:
-    """Combine the parser's events, and collect problems."""
+    """Turn the nodes of PyYAML into words, lists and mappings, and collect problems."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.problems: list[str] = []
+        self._visited: set[int] = set()
 
-    def documents(self, happenings: Iterator[Any]) -> Iterator[Node]:
-        for event in happenings:
-            if isinstance(event, yaml.DocumentStartEvent):
-                yield self._node(happenings, next(happenings), 1)
-
-    def _node(self, happenings: Iterator[Any], event: Any, depth: int) -> Node:
-        """Return the node that begins with ``event``; read on to its end."""
-        line = event.start_mark.line + 1
-        if depth > DEEPEST:
-            raise SpecError(
-                f"{self.source}:{line}: this is nested more than {DEEPEST} levels deep. Try: a "
-                "flatter file"
+    def node(self, node: yaml.Node) -> Node:
+        line = node.start_mark.line + 1
+        # an alias is its node a second time: a file could contain itself, or grow without end
+        if id(node) in self._visited:
+            return self._refuse(line, "aliases (*name) are not read here. Try: the values in full")
+        self._visited.add(id(node))
+        if node.tag not in PLAIN:
+            return self._refuse(
+                line, f"tags such as {node.tag!r} are not read here. Try: without it"
             )
-        if event.anchor is not None:
-            self._refuse(
-                line, "anchors and aliases (& and *) are not read here. Try: the values written out"
+        if isinstance(node, yaml.SequenceNode):
+            return Items(tuple(map(self.node, node.value)), line)
+        if isinstance(node, yaml.MappingNode):
+            return self._pairs(node, line)
+        if CONTROL.search(node.value):
+            return self._refuse(
+                line, f"{node.value!r} has a character that is not text. Try: without it"
             )
-        if isinstance(event, yaml.AliasEvent):
-            return Word(None, line)
-        if event.tag is not None:
-            self._refuse(line, f"tags such as {event.tag!r} are not read here. Try: without it")
-        if isinstance(event, yaml.ScalarEvent):
-            plain = event.style is None
-            if CONTROL.search(event.value):
-                self._refuse(
-                    line, f"{event.value!r} has a character that is not text. Try: without it"
-                )
-                return Word(None, line)
-            return Word(None if plain and event.value in NULLS else event.value, line)
-        if isinstance(event, yaml.SequenceStartEvent):
-            items = []
-            while not isinstance(event := next(happenings), yaml.SequenceEndEvent):
-                items.append(self._node(happenings, event, depth + 1))
-            return Items(tuple(items), line)
-        return Pairs(tuple(self._pairs(happenings, depth)), line)
+        plain = isinstance(node, yaml.ScalarNode) and node.style is None
+        return Word(None if plain and node.value in NULLS else node.value, line)
 
-    def _pairs(self, happenings: Iterator[Any], depth: int) -> Iterator[tuple[Word, Node]]:
-        lines: dict[str, int] = {}
-        while not isinstance(event := next(happenings), yaml.MappingEndEvent):
-            key = self._node(happenings, event, depth + 1)
-            value = self._node(happenings, next(happenings), depth + 1)
+    def _pairs(self, node: yaml.MappingNode, line: int) -> Pairs:
+        pairs: dict[str, tuple[Word, Node]] = {}
+        for key, value in ((self.node(key), self.node(value)) for key, value in node.value):
             if not isinstance(key, Word) or not key.text:
                 self._refuse(key.line, "a key must be a word")
-            elif key.text in lines:
+            elif key.text in pairs:
+                first = pairs[key.text][0].line
                 self._refuse(
                     key.line,
-                    f"{key.text!r} is given twice, here and in line {lines[key.text]}. Try: "
-                    "one of them",
+                    f"{key.text!r} is given twice, here and in line {first}. Try: one of them",
                 )
             else:
-                lines[key.text] = key.line
-                yield key, value
+                pairs[key.text] = key, value
+        return Pairs(tuple(pairs.values()), line)
 
-    def _refuse(self, line: int, problem: str) -> None:
+    def _refuse(self, line: int, problem: str) -> Word:
         self.problems.append(f"{self.source}:{line}: {problem}")
-        stop_at_many(self.problems, self.source)
-
-
-def stop_at_many(problems: list[str], source: str) -> None:
-    """Raise SpecError with ``problems`` if there are too many to read."""
-    if len(problems) >= MOST_PROBLEMS:
-        raise SpecError([*problems, f"{source}: reading stops after {len(problems)} problems"])
+        return Word(None, line)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.experiment.complete import parse_drops
 from dynabro_cli.experiment.spec import SHORT, canonical, fields, full_name
-from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word, read_yaml, stop_at_many
+from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word, read_yaml
 from dynabro_cli.limits import MOST_CHARACTERS, MOST_RUNS, MOST_SEEDS, SWEEP_NAME
 
 KEYS = ("name", "description", "plugins", "base", "grid", "exclude", "seeds")
@@ -237,7 +237,6 @@ class Reading:
     def refuse(self, line: int, *problems: str) -> None:
         """Note problems in a line of the file."""
         self.problems += [f"{self.source}:{line}: {problem}" for problem in problems]
-        stop_at_many(self.problems, self.source)
 
     def text(self, node: Node, name: str) -> str:
         """Return a text."""

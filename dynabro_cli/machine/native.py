@@ -15,7 +15,6 @@ import os
 import platform
 import shutil
 import signal
-import stat
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -176,7 +175,9 @@ def _plan(source: Path, defines: tuple[str, ...]) -> tuple[Sequence[str], str, P
 
 
 def _found(folder: Path, name: str) -> Path | None:
-    return next((path for path in sorted(folder.glob(f"{name}-*.so")) if _sound(path)), None)
+    """Return a library in the cache that is whole: the end of its name is its digest."""
+    libraries = sorted(folder.glob(f"{name}-*.so"))
+    return next((path for path in libraries if path.stem.endswith(f"-{_digest(path)}")), None)
 
 
 def _open(path: Path) -> ctypes.CDLL:
@@ -245,50 +246,18 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
 
 
-def _sound(path: Path) -> bool:
-    """Return True if the file belongs only to this user and its content matches its name; otherwise
-    delete it.
-    """
-    try:
-        state = path.lstat()
-        ours = (
-            stat.S_ISREG(state.st_mode)
-            and state.st_uid == os.geteuid()
-            and not state.st_mode & 0o022
-        )
-        if ours and path.stem.rpartition("-")[2] == _digest(path):
-            return True
-        path.unlink()
-    except OSError:
-        pass
-    return False
-
-
 def _cache() -> Path | None:
     """Return the folder of compiled kernels; None if it cannot be written, or if others could
-    change the files.
+    change the files, which are code.
     """
     folder = cache_folder() / "native" / processor()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = folder.resolve()
-        own = folder.stat()
-        if (
-            own.st_uid != os.geteuid()
-            or own.st_mode & 0o022
-            or not os.access(folder, os.W_OK | os.X_OK)
-        ):
-            return None
-        return folder if all(_trusted(parent.stat()) for parent in folder.parents) else None
+        state = folder.stat()
     except OSError:
         return None
-
-
-def _trusted(state: os.stat_result) -> bool:
-    """Return True if only root or this user can replace files in a folder."""
-    return state.st_uid in (0, os.geteuid()) and (
-        not state.st_mode & 0o002 or bool(state.st_mode & stat.S_ISVTX)
-    )
+    private = state.st_uid == os.geteuid() and not state.st_mode & 0o022
+    return folder if private and os.access(folder, os.W_OK | os.X_OK) else None
 
 
 class Library:

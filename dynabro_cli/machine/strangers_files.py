@@ -8,9 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-MOST_ENTRIES = 10_000_000
-"""Largest number of files and folders visited under one folder."""
-
 
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a regular file for reading.
@@ -56,62 +53,31 @@ def open_log(path: Path) -> int:
     )
 
 
-def files_under(
-    folder: Path, root: Path, wanted: Callable[[str], bool], looked_at: int = 0
-) -> tuple[list[str], int]:
+def files_under(folder: Path, wanted: Callable[[str], bool]) -> list[str]:
     """Find all files under ``folder`` whose name is ``wanted``, ordered by folder, then by name.
 
-    Links to files and folders are followed if they stay inside ``root``. Files and folders whose
-    names begin with a dot do not count: other programs write them beside a user's files.
-
-    Args:
-        folder: The folder to search, at any depth.
-        root: A resolved folder that everything must be inside.
-        wanted: Returns True if a file of this name counts.
-        looked_at: The number of entries visited before; ``MOST_ENTRIES`` limits their total.
-
-    Returns:
-        The paths, and the number of entries visited so far.
+    Links to files and folders are followed. Files and folders whose names begin with a dot do not
+    count: other programs write them beside a user's files.
 
     Raises:
         OSError: A folder cannot be read.
-        ValueError: A link leads out of ``root`` or to a folder that it is in, or there are too many
-            entries.
+        ValueError: A link leads to a folder that it is in.
     """
     found: list[tuple[str, list[str]]] = []
-    waiting: list[tuple[str, tuple[str, ...]]] = [(str(folder), (_within(str(folder), root),))]
+    waiting: list[tuple[str, tuple[str, ...]]] = [(str(folder), ())]
     while waiting:
         place, above = waiting.pop()
+        real = os.path.realpath(place)
+        if real in above:
+            raise ValueError(f"{place} is a link to a folder that it is in")
         names = []
         with os.scandir(place) as entries:
             for entry in entries:
-                looked_at += 1
-                if looked_at > MOST_ENTRIES:
-                    raise ValueError(f"{folder} has more than {MOST_ENTRIES:,} files and folders")
                 if entry.name.startswith("."):
                     continue
-                real = (
-                    _within(entry.path, root)
-                    if entry.is_symlink()
-                    else os.path.join(above[-1], entry.name)
-                )
                 if entry.is_dir():
-                    if real in above:
-                        raise ValueError(f"{entry.path} is a link to a folder that it is in")
                     waiting.append((entry.path, (*above, real)))
                 elif wanted(entry.name):
                     names.append(entry.name)
         found.append((place, sorted(names)))
-    return [
-        os.path.join(place, name) for place, names in sorted(found) for name in names
-    ], looked_at
-
-
-def _within(path: str, root: Path) -> str:
-    """Return the real path of a file that must be inside ``root``; raise ValueError if it is
-    not.
-    """
-    real = os.path.realpath(path)
-    if not Path(real).is_relative_to(root):
-        raise ValueError(f"{path} is a link out of {root}, to {real}")
-    return real
+    return [os.path.join(place, name) for place, names in sorted(found) for name in names]

@@ -93,10 +93,10 @@ def simulate(
 
     Example:
         >>> from dynabro_cli import RunSpec, simulate
-        >>> spec = RunSpec(task="quadratic", method="sgd", attack="shift:lambda=1", aggregator="cwmed", budget=20)
+        >>> spec = RunSpec(task="quadratic", method="sgd", aggregator="cwmed", budget=20)
         >>> type(list(simulate(spec))[-1]).__name__
         'Finished'
-    """  # noqa: E501
+    """
     run = resolve(spec, data_directory(data_dir))
     if not force:
         check_room(run, device_of(run, device), compiles=compile != "off")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -61,11 +61,9 @@ def _load(name: str, data_dir: Path, train: bool, size: int, options: dict[str, 
 
 def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
     try:
-        with (
-            _making(data_dir / name),
-            contextlib.redirect_stdout(io.StringIO()),
-            one_at_a_time(data_dir),
-        ):  # stdout is for data
+        data_dir.mkdir(parents=True, exist_ok=True)
+        # stdout is for data
+        with contextlib.redirect_stdout(io.StringIO()), one_at_a_time(data_dir):
             with contextlib.suppress(*UNREADABLE):
                 # another process downloaded it meanwhile
                 return kind(root=data_dir, train=train, download=False)
@@ -118,24 +116,3 @@ def damaged(path: Path, why: str) -> NotFoundError:
         f"{path} is damaged: {why}. Try: remove the file and run again, which downloads it; "
         "for data of your own --task npz:file=FILE or image-folder:name=FOLDER"
     )
-
-
-@contextlib.contextmanager
-def _making(folder: Path) -> Iterator[None]:
-    """Create the parents of ``folder``; if the work within the context fails, remove created
-    folders that are empty.
-    """
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException:
-        inner = (
-            sorted((place for place in folder.rglob("*") if place.is_dir()), reverse=True)
-            if missing
-            else ()
-        )
-        with contextlib.suppress(OSError):  # a folder that is not empty stays, with its parents
-            for place in (*inner, *(place for place in missing if place.exists())):
-                place.rmdir()
-        raise

@@ -81,9 +81,8 @@ def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
     the first one is read. With size=32 images are resized to 32 x 32 pixels by Pillow's bilinear
     filter, whatever their shape.
 
-    Links are followed if they stay inside the folder. Raises NotFoundError if the folders are
-    missing or empty, if images differ in size, cannot be read or do not fit into memory, or if a
-    link leads out of the folder.
+    Links are followed. Raises NotFoundError if the folders are missing or empty, if images differ
+    in size, cannot be read or do not fit into memory, or if a link leads to a folder that it is in.
     """
     source = {"none": None, "cifar10": cifar10, "mnist": mnist}[parameters.like]
     defaults = source.DEFAULTS if source else replace(mnist.DEFAULTS, model=None)
@@ -174,20 +173,19 @@ def _find(root: Path, split: str, side: int | None) -> Pictures:
     Raises:
         NotFoundError: There are no images, or the folder does not have this layout.
     """
-    folder, paths, labels, looked_at = root / split, list[str](), list[int](), 0
+    folder, paths, labels = root / split, list[str](), list[int]()
     expected = (
         f"expected {folder}/<class>/*, the folder above it named by --data-dir or DYNABRO_DATA"
     )
     missing = f"no images under {folder.resolve()}; {expected}"
     try:
-        inside = root.resolve(strict=True)
         classes = sorted(
             entry.name
             for entry in os.scandir(folder)
             if entry.is_dir() and not entry.name.startswith(".")
         )
         for label, name in enumerate(classes):
-            found, looked_at = files_under(folder / name, inside, is_image, looked_at)
+            found = files_under(folder / name, is_image)
             if not found:
                 raise NotFoundError(f"{missing}: {name!r} has none")
             paths += found
@@ -195,7 +193,7 @@ def _find(root: Path, split: str, side: int | None) -> Pictures:
     except OSError as error:
         raise NotFoundError(missing) from error
     except ValueError as error:
-        raise NotFoundError(f"{error}; copy what belongs to the data set into it") from error
+        raise NotFoundError(f"{error}. Try: remove the link") from error
     if not paths:
         raise NotFoundError(missing)
     if side is not None:

@@ -61,14 +61,11 @@ def find(root: Path) -> tuple[Pictures, Pictures]:
         NotFoundError: The folder does not have this layout.
     """
     try:
-        inside = root.resolve(strict=True)
         classes = sorted(entry.name for entry in (root / "train").iterdir() if entry.is_dir())
         numbers = {name: number for number, name in enumerate(classes)}
-        paths, labels, looked_at = list[str](), list[int](), 0
+        paths, labels = list[str](), list[int]()
         for name in classes:
-            found, looked_at = files_under(
-                root / "train" / name / "images", inside, is_image, looked_at
-            )
+            found = files_under(root / "train" / name / "images", is_image)
             paths += found
             labels += [numbers[name]] * len(found)
         lines = (root / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()

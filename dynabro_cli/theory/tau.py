@@ -79,10 +79,11 @@ def honest_ratios(spec: RunSpec, data_dir: Path) -> list[float]:
 
     Example:
         >>> from dynabro_cli.experiment.build import data_directory
-        >>> spec = RunSpec(method=METHOD, attack="none", model="logistic", workers=5, byzantine=1, budget=40)
+        >>> small = {"model": "logistic", "workers": 5, "byzantine": 1, "budget": 40}
+        >>> spec = RunSpec(method=METHOD, attack="none", **small)
         >>> 0 < min(honest_ratios(spec, data_directory(None))) < 2
         True
-    """  # noqa: E501
+    """
     run = resolve(spec, data_dir)
     method, seen = run.parts.method, []
     if not isinstance(method, MeansMethod) or method.spread is not spread_of:

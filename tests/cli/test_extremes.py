@@ -28,7 +28,7 @@ from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from dynabro_cli.store.read.queries import find_run
 from dynabro_cli.store.recorder import Recorder
 from tests.cli.conftest import Dynabro
-from tests.test_absurd_numbers import ENTRIES, text_of
+from tests.parameters import ENTRIES, FIELDS, text_of
 
 MOST = 1000
 """Largest whole number that is simulated: a run with a larger one is recorded only, as it may be
@@ -91,12 +91,16 @@ def cases() -> Iterator[Case]:
     for number in (1, 2, 3):
         for chosen in itertools.combinations(largest, number):
             yield Case(QUICK | {name: largest[name] for name in chosen}, small=False)
-    for field, entry in ENTRIES:
+    for kind, entry in ENTRIES:
+        field = FIELDS[kind]
         if field in ("model", "data") or (field == "task" and entry.name != "quadratic"):
             continue
         for info in entry.infos:
             for value in extremes(info):
-                values = QUICK | {"byzantine": "1", field: text_of(entry, **{info.key: str(value)})}
+                values = QUICK | {
+                    "byzantine": "1",
+                    field: text_of(kind, entry, **{info.key: str(value)}),
+                }
                 yield Case(values, _small(info.key, value))
 
 
@@ -139,7 +143,6 @@ def events_of(case: Case, run: Run) -> Iterator[Any]:
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest, folder: Path) -> str:
-    (folder / "s.csv").write_text("tick,byzantine\n0,1 2\n")
     return "results.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres"))
 
 

@@ -53,6 +53,7 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[A
         """Nothing to set."""
         return setting
 
+    registry._discovered = False  # the tests add modules to the package
     yield registry
     for name in [name for name in sys.modules if name.partition(".")[0] == "toy_rules"]:
         del sys.modules[name]

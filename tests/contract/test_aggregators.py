@@ -9,6 +9,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -131,39 +132,49 @@ def test_single_and_double_precision_agree(text: str) -> None:
         torch.testing.assert_close(*aggregates, rtol=1e-5, atol=1e-4)
 
 
+EXAMPLES = pytest.mark.parametrize("examples", [5, pytest.param(25, marks=pytest.mark.thorough)])
+SEEDS, COLUMNS, FACTORS = st.integers(0, 2**32), st.integers(1, 6), st.floats(-1e3, 1e3)
+
+
+def holds(check: Callable[..., None], examples: int, **drawn: st.SearchStrategy[Any]) -> None:
+    """Check a promise at a number of examples."""
+    settings(deadline=None, derandomize=True, max_examples=examples)(given(**drawn)(check))()
+
+
 @without(ORDER_MATTERS)
-@settings(deadline=None, derandomize=True, max_examples=25)
-@given(seed=st.integers(0, 2**32), more=st.integers(0, 4), d=st.integers(1, 6), data=st.data())
-def test_order_of_workers_does_not_matter(
-    text: str, seed: int, more: int, d: int, data: st.DataObject
-) -> None:
-    m = least(text, 2, 7) + more
-    messages, rule = draw(seed, m, d), make(text, m, 2)
-    order = data.draw(st.permutations(range(m)))
-    close(make(text, m, 2)(messages[order]), rule(messages))
+@EXAMPLES
+def test_order_of_workers_does_not_matter(text: str, examples: int) -> None:
+    def check(seed: int, more: int, d: int, data: st.DataObject) -> None:
+        m = least(text, 2, 7) + more
+        messages, rule = draw(seed, m, d), make(text, m, 2)
+        order = data.draw(st.permutations(range(m)))
+        close(make(text, m, 2)(messages[order]), rule(messages))
 
-
-numbers = given(seed=st.integers(0, 2**32), d=st.integers(1, 6), factor=st.floats(-1e3, 1e3))
+    holds(check, examples, seed=SEEDS, more=st.integers(0, 4), d=COLUMNS, data=st.data())
 
 
 @without(ORIGIN_MATTERS)
-@settings(deadline=None, derandomize=True, max_examples=25)
-@numbers
-def test_moves_with_the_messages(text: str, seed: int, d: int, factor: float) -> None:
-    m = least(text, 2, 9)
-    messages = draw(seed, m, d)
-    offset = factor * torch.linspace(-1, 2, d, dtype=torch.float64)
-    close(make(text, m, 2)(messages + offset), make(text, m, 2)(messages) + offset)
+@EXAMPLES
+def test_moves_with_the_messages(text: str, examples: int) -> None:
+    def check(seed: int, d: int, factor: float) -> None:
+        m = least(text, 2, 9)
+        messages = draw(seed, m, d)
+        offset = factor * torch.linspace(-1, 2, d, dtype=torch.float64)
+        close(make(text, m, 2)(messages + offset), make(text, m, 2)(messages) + offset)
+
+    holds(check, examples, seed=SEEDS, d=COLUMNS, factor=FACTORS)
 
 
 @every_text
-@settings(deadline=None, derandomize=True, max_examples=25)
-@numbers
-def test_scales_with_the_messages(text: str, seed: int, d: int, factor: float) -> None:
-    m = least(text, 2, 9)
-    messages, scale = draw(seed, m, d), factor if abs(factor) > 1e-3 else 1e-3
-    aggregate = make(text, m, 2)(messages)
-    close(make(text, m, 2, abs(scale))(messages * scale), aggregate * scale, abs(scale))
+@EXAMPLES
+def test_scales_with_the_messages(text: str, examples: int) -> None:
+    def check(seed: int, d: int, factor: float) -> None:
+        m = least(text, 2, 9)
+        messages, scale = draw(seed, m, d), factor if abs(factor) > 1e-3 else 1e-3
+        aggregate = make(text, m, 2)(messages)
+        close(make(text, m, 2, abs(scale))(messages * scale), aggregate * scale, abs(scale))
+
+    holds(check, examples, seed=SEEDS, d=COLUMNS, factor=FACTORS)
 
 
 @without(LENGTH_MATTERS)

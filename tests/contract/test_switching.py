@@ -9,7 +9,7 @@ from torch import Tensor
 from dynabro_cli.api import make_switching
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.switching._api import Switching
-from tests.contract.test_auto import TRACE
+from tests.parameters import TRACE
 
 # Required parameters of strategies; nine workers, three of them Byzantine, suit all.
 NEEDED = {

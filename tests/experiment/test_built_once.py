@@ -79,9 +79,8 @@ def test_a_stage_before_the_rule_is_built_once(calls: Counter[str]) -> None:
     ) == (1, 1, 1)
 
 
-def test_a_run_that_forgot_its_parts_builds_them_again(calls: Counter[str]) -> None:
-    planned = resolve(RunSpec())
-    planned.forget()
+def test_a_copy_builds_its_own_parts(calls: Counter[str]) -> None:
+    planned = dataclasses.replace(resolve(RunSpec()))
     assert planned.assemble()[1].kappa is not None
     assert planned.parts is planned.parts
     assert calls["methods/dynabro"] == 2

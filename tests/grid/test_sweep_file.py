@@ -230,13 +230,3 @@ def test_seeds_are_counted_before_they_are_listed() -> None:
         line
         == "2: it has 110,000 seeds so far, and a sweep may have 100,000 points; make several of it"
     )
-
-
-def test_no_more_is_read_than_anybody_would_mend_at_once() -> None:
-    for text in ("".join(f"k{i}: 1\n" for i in range(5000)), "a: &a 1\nb: [" + "*a, " * 5000 + "]"):
-        found = problems(text)
-        assert len(found) == 101
-        assert found[-1] == " reading stops after 100 problems"
-    assert problems("a: 1\n" + "---\n" * 5000, named=False) == [
-        " it has several documents. Try: one document"
-    ]

@@ -192,20 +192,11 @@ def test_a_cache_that_others_can_write_is_not_used(
 ) -> None:
     assert answer(3) == 3
     log = compiler_that(monkeypatch, tmp_path, f'exec {REAL} "$@"')
-    for folder in (own_cache, own_cache.parents[2]):
-        before = folder.stat().st_mode
-        folder.chmod(0o777)
-        assert native._cache() is None
-        content = sorted(own_cache.iterdir())
-        done = calls(log)
-        assert answer(4) == 4, "it is compiled for this process alone"
-        assert calls(log) == done + 1
-        assert sorted(own_cache.iterdir()) == content
-        folder.chmod(before)
-    (path,) = own_cache.iterdir()
-    path.chmod(0o777)
-    assert not native._sound(path)
-    assert not path.exists()
+    own_cache.chmod(0o777)
+    content = sorted(own_cache.iterdir())
+    assert answer(4) == 4, "it is compiled for this process alone"
+    assert calls(log) == 1
+    assert sorted(own_cache.iterdir()) == content
 
 
 @needs_compiler
@@ -213,18 +204,6 @@ def test_a_cache_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert answer(3) == 3
-
-
-@needs_compiler
-def test_a_link_in_the_cache_is_not_followed(own_cache: Path, tmp_path: Path) -> None:
-    assert answer(3) == 3
-    (path,) = own_cache.iterdir()
-    other = tmp_path / "other"
-    path.rename(other)
-    path.symlink_to(other)
-    assert not native._sound(path)
-    assert other.exists()
-    assert not path.is_symlink()
 
 
 def test_torchs_own_threads() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 import dynabro_cli
 from dynabro_cli.errors import SpecError
-from dynabro_cli.machine.failpoints import NAMES, check_plan, failpoint
 from dynabro_cli.machine.settings import PREFIX, SETTINGS, check_settings, seconds_setting
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.ownership import heartbeats
@@ -70,7 +69,7 @@ def test_a_legal_environment_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_that_is_wrong_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYNABRO_LEASE_SECONDS", "0")
     monkeypatch.setenv("DYNABRO_BUSY_SECONDS", "a\nb\x1b[31m")
-    monkeypatch.setenv("DYNABRO_FAILPOINT", "nowhere=KILL")
+    monkeypatch.setenv("DYNABRO_GIT_DIFF", "maybe")
     with pytest.raises(SpecError) as error:
         check_settings()
     assert len(error.value.problems) == 3
@@ -86,48 +85,6 @@ def test_a_name_that_is_not_a_setting_is_told_with_the_nearest_one(
         "'DYNABRO_LEASE_SECOND' in the environment is not a setting (did you mean "
         "'DYNABRO_LEASE_SECONDS'?)"
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (
-            "after-comit=KILL",
-            (
-                r"unknown failpoint 'after-comit' \(did you mean 'after-commit'\?\); legal: "
-                r"before-claim, "
-            ),
-        ),
-        ("after-commit=KIL", r"unknown signal 'KIL' \(did you mean 'KILL'\?\); legal: HUP, "),
-        *(
-            (text, "it must be NAME=SIGNAL")
-            for text in ("", "after-commit", "after-commit:0=KILL", "after-commit:x=KILL")
-        ),
-    ],
-)
-def test_a_failpoint_that_is_not_one(text: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DYNABRO_FAILPOINT", text)
-    with pytest.raises(SpecError, match=why):
-        check_settings()
-    with pytest.raises(ValueError, match=why):
-        failpoint("after-commit")
-
-
-def test_a_failpoint_may_be_counted() -> None:
-    assert [str(part) for part in check_plan("mid-batch:12=STOP")[:2]] == ["mid-batch", "12"]
-    assert check_plan("mid-batch=STOP")[1] == 1
-
-
-@pytest.mark.thorough
-def test_every_failpoint_of_the_program_has_its_name_in_the_list_and_the_other_way_round() -> None:
-    called = [
-        node.args[0].value
-        for _, node in texts_of_the_package()
-        if isinstance(node, ast.Call)
-        and getattr(node.func, "id", None) == "failpoint"
-        and isinstance(node.args[0], ast.Constant)
-    ]
-    assert sorted(called) == sorted(NAMES)
 
 
 @pytest.mark.thorough

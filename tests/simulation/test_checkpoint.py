@@ -25,7 +25,7 @@ from dynabro_cli.pre_aggregators._api import REGISTRY as PRE_AGGREGATORS
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS
 from dynabro_cli.simulation.setup import simulate_run
-from tests.contract.test_auto import TRACE
+from tests.parameters import TRACE
 
 DIGITS: dict[str, Any] = {
     "task": "digits",

@@ -230,35 +230,6 @@ def test_missing_files_without_a_network(
     assert caught.value.exit_code == 66
     assert calls != []
     assert capsys.readouterr().out == "", "standard output is for data"
-    assert list(tmp_path.iterdir()) == [], "no folder is left behind"
-
-
-def test_what_was_there_or_came_stays_where_files_are_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "there" / "empty").mkdir(parents=True)
-    with pytest.raises(NotFoundError):
-        load_splits("MNIST", tmp_path / "there", 10, 10)
-    with pytest.raises(NotFoundError):
-        load_splits("MNIST", tmp_path / "there" / "empty", 10, 10)
-    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
-        "there",
-        "there/empty",
-    ]
-
-    class Partial:
-        """A data set of whose files only one comes."""
-
-        def __init__(self, *, root: Path, train: bool, download: bool) -> None:
-            if download:
-                (root / "Partial" / "raw").mkdir(parents=True)
-                (root / "Partial" / "one").write_text("half")
-            raise RuntimeError("Dataset not found")
-
-    monkeypatch.setattr(datasets, "Partial", Partial, raising=False)
-    with pytest.raises(NotFoundError):
-        load_splits("Partial", tmp_path / "new" / "data", 10, 10)
-    assert sorted(path.name for path in (tmp_path / "new").rglob("*")) == ["Partial", "data", "one"]
 
 
 def test_of_two_that_miss_the_files_one_fetches_them(

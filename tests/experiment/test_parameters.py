@@ -1,52 +1,32 @@
-"""Two ways to write one thing are one key, and two things are two: for every field, and every
-parameter of every component.
+"""Properties of every field and every parameter of every component: absurd values are answered in
+lines, two ways to write one thing are one key, two things are two, and auto is its value.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import random
-from collections.abc import Mapping
+import tracemalloc
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dynabro_cli.components import ParameterInfo, format_value
+from dynabro_cli.components import Component, Entry, ParameterInfo, format_value
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
-from dynabro_cli.experiment.spec import RunSpec, fields
+from dynabro_cli.events import Evaluated, Event, RoundsDone
+from dynabro_cli.experiment.resolve import REGISTRIES, Run, resolve
+from dynabro_cli.experiment.spec import MOST_WORKERS, RunSpec, fields
 from dynabro_cli.grid.plan import plan
 from dynabro_cli.grid.sweep_file import parse_sweep
-from tests.contract.test_auto import FIELDS, least, needed
-
-# Settings that suit components of all kinds; each is tried in the first in which it can run.
-SETTINGS: list[dict[str, str]] = [
-    {
-        "task": "digits",
-        "model": "mlp",
-        "method": "momentum",
-        "workers": "18",
-        "byzantine": "6",
-        "budget": "700",
-    },
-    {"task": "digits", "model": "mlp", "method": "dynabro:filter=option2,noise_bound=1"},
-    {"task": "quadratic", "method": "dynabro"},
-    {"task": "mnist", "method": "sgd"},
-    {"task": "text-file", "method": "sgd"},
-    {
-        "task": "digits",
-        "model": "mlp",
-        "method": "momentum",
-        "workers": "18",
-        "byzantine": "2",
-        "budget": "700",
-    },
-]
+from dynabro_cli.simulation.setup import simulate_run
+from tests import parameters
+from tests.parameters import FIELDS, every_entry, every_field, needed, setting_of, text_of
 
 CHANGED = {
     "task": "fashion-mnist",
@@ -72,18 +52,13 @@ TEXTS = {
 """Values of the parameters that are texts and not any word."""
 
 PARAMETERS = [
-    (kind, entry.name, info)
-    for kind, registry in REGISTRIES.items()
-    for entry in registry.entries().values()
-    for info in entry.infos
-    if (kind, entry.name, info.key) not in NO_WORDS
+    place for place in parameters.PARAMETERS if (*place[:2], place[2].key) not in NO_WORDS
 ]
 every_parameter = pytest.mark.parametrize(
     ("kind", "name", "info"), PARAMETERS, ids=[f"{k}:{n}:{i.key}" for k, n, i in PARAMETERS]
 )
 MANY = 5
 """Parameters of a component up to which every order of them is tried."""
-every_field = pytest.mark.parametrize("info", fields().values(), ids=fields())
 few = settings(max_examples=10, deadline=None)
 fewer = settings(max_examples=3, deadline=None)
 """For what is tried with each of more than a hundred parameters."""
@@ -93,19 +68,115 @@ def key(values: Mapping[str, str]) -> str:
     return resolve(RunSpec.from_text(values)).key
 
 
-@functools.cache
-def setting_of(kind: str, name: str) -> dict[str, str]:
-    """A setting in which the component can run."""
-    for setting in SETTINGS:
-        values = setting | {FIELDS[kind]: needed(kind, name)}
-        if kind != "models" and values["task"].partition(":")[0] == "quadratic":
-            values.pop("model", None)
-        try:
-            resolve(RunSpec.from_text(values))
-        except SpecError:
-            continue
-        return values
-    raise AssertionError(f"no setting suits {kind}/{name}; add one to SETTINGS")
+# --- absurd values
+
+ABSURD = (
+    *("0", "-1", "1", "1e6", "1e9", str(2**62), str(2**63), "1e18", "1e300", "1e308"),
+    *("1e-300", "5e-324", "0.9999999999999999", "nan", "inf", "9" * 5000),
+)
+NUMBERS = [name for name, info in fields().items() if info.type in (int, float)]
+
+
+def written(kind: str, entry: Entry[object]) -> Iterator[str]:
+    """The component with each of its numbers at each absurd value."""
+    for info in entry.infos:
+        if info.type is not str:
+            yield from (text_of(kind, entry, **{info.key: value}) for value in ABSURD)
+
+
+@contextlib.contextmanager
+def nothing_large(most: float = 50e6) -> Iterator[None]:
+    """Limit the bytes that Python and NumPy use while the context is entered."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < most
+
+
+def answer(**values: str) -> list[str]:
+    """Resolve a run; return what is wrong with it."""
+    try:
+        assert resolve(RunSpec.from_text(values)).key
+    except SpecError as error:
+        return [line for problem in error.problems for line in problem.split("\n")]
+    return []
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_absurd_fields(name: str) -> None:
+    with nothing_large(300e6):  # a million workers are legal
+        for value in ABSURD:
+            assert len(answer(**{name: value})) <= 5
+
+
+@every_entry
+def test_absurd_parameters(kind: str, entry: Entry[object]) -> None:
+    with nothing_large():
+        for text in written(kind, entry):
+            assert len(answer(**{FIELDS[kind]: text})) <= 5
+            if "aggregator" in kind:
+                assert len(answer(**{FIELDS[kind]: text}, byzantine="2")) <= 5
+
+
+@pytest.mark.thorough
+@every_entry
+def test_many_workers(kind: str, entry: Entry[object]) -> None:
+    field = FIELDS[kind]
+    task = {} if field in ("task", "model", "data") else {"task": "quadratic"}
+    with nothing_large():
+        for byzantine in ("2", "40000"):
+            values = task | {
+                field: text_of(kind, entry),
+                "workers": "100000",
+                "byzantine": byzantine,
+            }
+            assert len(answer(**values)) <= 5
+
+
+def test_more_workers_than_a_run_may_have() -> None:
+    assert answer(workers=str(MOST_WORKERS + 1)) == [
+        (
+            "workers=1000001 is not legal. Try: --workers with a whole number >= 1 and <= 1000000 "
+            "or auto"
+        )
+    ]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "values",
+    [
+        {
+            "task": "quadratic",
+            "lr_drop": ",".join(f"0.{place:06}:0.5" for place in range(1, 50_000)),
+        },
+        {"task": "quadratic:dimension=50000,start=" + ":".join(["1"] * 50_000)},
+        {"task": "quadratic", "pre_aggregators": "+".join(["clipping:c=1"] * 5000)},
+        {"attack": "mixed:parts=" + "/".join(["sf"] * 30_000)},
+        {"aggregator": "x" * 100_000},
+        {"method": "sgd:" + ",".join(f"a{place}=1" for place in range(300))},
+        {"aggregator": "mda", "workers": "20000", "byzantine": "8000"},
+        {"pre_aggregators": "bucketing:s=1000000000000", "byzantine": "2"},
+    ],
+    ids=lambda values: ",".join(values),
+)
+def test_long_texts_and_large_counts(values: dict[str, str]) -> None:
+    with nothing_large():
+        answer(**values)
+
+
+def test_what_these_are_told() -> None:
+    (line,) = answer(aggregator="mda", workers="20000", byzantine="8000")
+    assert "have more than 1000000000000000 subsets of 12000" in line
+    assert line.endswith("up to 500000. Try: 'mda:f=1'")
+    assert answer(attack="fang-krum:threshold=5e-324", byzantine="7") == []
+    (line,) = answer(attack="mixed:parts=" + "/".join(["sf"] * 101))
+    assert line == "attack 'mixed': parts= has 101 attacks. Try: 100 or fewer, joined by /"
+    (line,) = answer(pre_aggregators="bucketing:s=1000000000000", byzantine="2")
+    assert line.endswith("could be in half of them. Try: 'bucketing:s=4'")
 
 
 def values_of(info: ParameterInfo) -> st.SearchStrategy[Any]:
@@ -165,14 +236,7 @@ def spellings(value: Any) -> list[str]:
 
 def given_text(kind: str, name: str, info: ParameterInfo, text: str) -> str:
     """The component with one parameter set, beside what it cannot do without."""
-    required = [
-        other
-        for other in REGISTRIES[kind].entry(name).infos
-        if other.required and other.key != info.key
-    ]
-    return f"{name}:" + ",".join(
-        [*(least(kind, name, other) for other in required), f"{info.key}={text}"]
-    )
+    return needed(kind, name, f"{info.key}={text}")
 
 
 def resolved(values: Mapping[str, str]) -> str:
@@ -220,7 +284,7 @@ def test_spellings_of_a_parameters_value(
     assert set(others) <= {first}
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", parameters.SETTINGS)
 @every_field
 def test_a_fields_default_given_or_left_out(info: ParameterInfo, setting: dict[str, str]) -> None:
     """Also the defaults that are the task's."""
@@ -263,12 +327,10 @@ def test_a_parameters_default_given_or_left_out(kind: str, name: str, info: Para
             assert key(setting | {FIELDS[kind]: given_text(kind, name, info, text)}) == key(setting)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind in REGISTRIES for name in REGISTRIES[kind].entries()]
-)
-def test_the_order_of_parameters(kind: str, name: str) -> None:
+@every_entry
+def test_the_order_of_parameters(kind: str, entry: Entry[object]) -> None:
     """Every parameter is given, with the value that it has anyway."""
-    setting = setting_of(kind, name)
+    name, setting = entry.name, setting_of(kind, entry.name)
     part = REGISTRIES[kind].parse(setting[FIELDS[kind]])
     given_ = [
         f"{info.key}={format_value(getattr(part.parameters, info.field))}"
@@ -392,3 +454,128 @@ def test_another_value_of_a_parameter_is_another_run(
         for value in (left, right)
     ]
     assert keys[0] != keys[1]
+
+
+# --- auto
+
+ONLY_THE_RUN_TELLS = {
+    *(("methods", name, "noise_bound") for name in ("dynabro", "byzantine-sgd", "safeguard")),
+    *(("methods", "byzantine-sgd", key) for key in ("D", "threshold_A", "threshold_B")),
+    *(("methods", "safeguard", key) for key in ("threshold0", "threshold1")),
+}
+NOTHING = {
+    ("tasks", "quadratic", "radius"),
+    ("switching", "on-level", "K"),
+    ("methods", "dynabro", "clip"),
+}
+NOTHING |= {
+    ("methods", "mu2-sgd", "beta"),
+    ("methods", "mu2-sgd", "gamma"),
+    ("tasks", "image-folder", "size"),
+}
+"""Parameters for which auto means nothing, or a number that changes from round to round; no value
+can replace it.
+"""
+
+# Settings in which components are tried; required parameters are 1.
+BRIEF: dict[str, Any] = {
+    "task": "quadratic",
+    "workers": 9,
+    "byzantine": 3,
+    "budget": 20,
+    "eval_every": 10,
+}
+AUTO_SETTINGS: list[dict[str, Any]] = [
+    BRIEF | {"method": "momentum"},
+    BRIEF | {"method": "dynabro:filter=option2,noise_bound=1", "workers": 8},
+    BRIEF | {"method": "dynabro", "byzantine": 0},
+]
+
+OPTIONAL = [(kind, name, info.key) for kind, name, info in parameters.PARAMETERS if info.optional]
+KNOWN = [place for place in OPTIONAL if place not in ONLY_THE_RUN_TELLS | NOTHING]
+
+
+def part_of(run: Run, kind: str) -> Component[Any]:
+    found = getattr(run, FIELDS[kind])
+    return found[0] if kind == "pre_aggregators" else found
+
+
+def with_value(place: tuple[str, str, str], run: Run, value: Any) -> Component[Any]:
+    """The run's component with the parameter at ``value``."""
+    part = part_of(run, place[0])
+    return dataclasses.replace(
+        part, parameters=dataclasses.replace(part.parameters, **{info_of(place).field: value})
+    )
+
+
+def info_of(place: tuple[str, str, str]) -> ParameterInfo:
+    kind, name, key = place
+    return next(info for info in REGISTRIES[kind].entry(name).infos if info.key == key)
+
+
+def explicit_values(
+    place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[Run, Any]]:
+    """The settings in which auto resolves to a value: a run with auto, and the value."""
+    kind, name, key = place
+    auto, seen, canonical = info_of(place).auto, list[Any](), Component.canonical
+    assert auto is not None, f"{name}: say with auto= what {key}=auto comes to, or list it here"
+
+    def spy(component: Component[Any], setting: Any) -> Component[Any]:
+        if component.entry is REGISTRIES[kind].entry(name):
+            seen.append(auto(component.parameters, setting))
+        return canonical(component, setting)
+
+    monkeypatch.setattr(Component, "canonical", spy)
+    found = []
+    for setting in AUTO_SETTINGS:
+        if kind == "tasks" and setting["task"] != name:
+            continue
+        seen.clear()
+        try:
+            run = resolve(RunSpec(**setting | {FIELDS[kind]: needed(kind, name, f"{key}=auto")}))
+        except SpecError:
+            continue
+        if seen and seen[-1] is not None:
+            found.append((run, seen[-1]))
+    return found
+
+
+def numbers(run: Run) -> list[Event]:
+    return [
+        event
+        for event in simulate_run(run, threads=1)
+        if isinstance(event, (Evaluated, RoundsDone))
+    ]
+
+
+@pytest.mark.parametrize("place", OPTIONAL, ids=":".join)
+def test_auto_is_declared(place: tuple[str, str, str]) -> None:
+    assert (info_of(place).auto is not None) == (place in KNOWN)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("place", KNOWN, ids=":".join)
+def test_auto_is_the_value_that_it_comes_to(
+    place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, name, _ = place
+    found = explicit_values(place, monkeypatch)
+    assert found, "no setting of these tells what auto comes to"
+    run, value = found[0]
+    made = []
+    for choice in (None, value):
+        part = with_value(place, run, choice)
+        parts: dict[str, Any] = {FIELDS[kind]: (part,) if kind == "pre_aggregators" else part}
+        made.append(numbers(dataclasses.replace(run, **parts)))
+    assert made[0] == made[1], (name, value)
+
+
+@pytest.mark.parametrize("place", KNOWN, ids=":".join)
+def test_auto_and_its_value_are_one_run(
+    place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, name, _ = place
+    for run, value in explicit_values(place, monkeypatch):
+        changed: dict[str, Any] = {FIELDS[kind]: with_value(place, run, value).text}
+        assert resolve(dataclasses.replace(run.spec, **changed)) == run, (name, value)
