@@ -188,7 +188,7 @@ def _run(
     run = resolve(spec, data_directory(options.data_dir))
     # its process starts, while this one loads what follows
     with backends.opened(options, 1) as places_for:
-        from dynabro_cli.cli.progress import RunProgress, tell
+        from dynabro_cli.cli.progress import RunsProgress, tell
         from dynabro_cli.executors.sweep import make_all
         from dynabro_cli.store.care.models import ModelFile
         from dynabro_cli.store.open.engine import open_for_writing
@@ -216,7 +216,7 @@ def _run(
         files.probe()
         if model is not None:
             model.check()
-        with RunProgress.of(run.spec, quiet=quiet) as progress:
+        with RunsProgress([run], quiet=quiet) as progress:
             standing = stand(db, None, options.rerun)
             (outcome,) = make_all(
                 [run], engine, places, progress, standing, files=files, save_model=model

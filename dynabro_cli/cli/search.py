@@ -198,7 +198,7 @@ def _make(
     began = time.monotonic()
     # processes start, while this one loads what follows
     with backends.opened(options, ahead.runs) as places_for:
-        from dynabro_cli.cli.search_progress import TrialsProgress
+        from dynabro_cli.cli.progress import TrialsProgress
         from dynabro_cli.search.conduct import conduct
         from dynabro_cli.search.findings import code_of, findings
         from dynabro_cli.store.kept_connection import transact

@@ -200,7 +200,7 @@ def make_runs(
 
     # processes start, while this one loads what follows
     with backends.opened(options, len(left)) as places_for:
-        from dynabro_cli.cli.progress import RunProgress, SweepProgress
+        from dynabro_cli.cli.progress import RunsProgress
         from dynabro_cli.executors.sweep import make_all
         from dynabro_cli.store.open.engine import open_for_writing
         from dynabro_cli.store.side_files import SideFiles
@@ -211,13 +211,7 @@ def make_runs(
         engine = open_for_writing(db)
         files = SideFiles.of(engine.url, warn)
         files.probe()
-        spec, several = planned.runs[0].spec, options.sweep is not None
-        shown = (
-            SweepProgress(planned.runs, quiet=quiet)
-            if several
-            else RunProgress.of(spec, quiet=quiet)
-        )
-        with shown as progress:
+        with RunsProgress(planned.runs, quiet=quiet) as progress:
             return make_all(
                 planned.runs, engine, places, progress, standing, files=files, save_model=save_model
             )
