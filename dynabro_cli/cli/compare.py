@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,8 +15,6 @@ from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import NotFoundError, SpecError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from dynabro_cli.figures._ranking import Pair, Ranking
     from dynabro_cli.store.read.pairs import Cell, Comparison, Interval
 
@@ -172,31 +169,12 @@ def _print_all(
     table = as_texts(found, marks=(BEST, TIED))[0].replace(
         " \N{PLUS-MINUS SIGN} ", "\N{PLUS-MINUS SIGN}", regex=True
     )
-    for place, names in enumerate(_blocks(table)):
-        say() if place else None
-        emit(names, table[names].values.tolist())
+    keys = sum(name in ("matrix", "") for name in table)
+    emit(list(table), table.values.tolist(), keys=keys)
     say("", "Pairs: mean of A - B, and columns in which a paired test separates them", "")
     emit(("A", "B", "A - B", "A better", "B better", "open"), _summaries(found))
     for line in filter(None, (found.sentence, f"{BEST}: best of a column", *found.notes)):
         note(line)
-
-
-def _blocks(table: pd.DataFrame) -> list[list[str]]:
-    """Return the columns of a table in blocks that fit the terminal, each with the names of the
-    rows.
-    """
-    width = shutil.get_terminal_size((80, 24)).columns
-    heads = [name for name in table if name in ("matrix", "")]
-    wide = {name: max(len(name), table[name].str.len().max()) + 2 for name in table}
-    blocks: list[list[str]] = [[*heads]]
-    for name in (name for name in table if name not in heads):
-        if (
-            len(blocks[-1]) > len(heads)
-            and sum(wide[own] for own in (*blocks[-1], name)) - 2 > width
-        ):
-            blocks.append([*heads])
-        blocks[-1].append(name)
-    return blocks
 
 
 def _summaries(found: Ranking) -> list[list[str]]:

@@ -123,11 +123,11 @@ def thin(
 
     Example: dynabro db thin small.db --every 100 --where "task <> 'quadratic'" --anonymous
     """
-    from dynabro_cli.cli.progress import RunsProgress
+    from dynabro_cli.cli.progress import CountProgress
     from dynabro_cli.store.care import thin as thinning
     from dynabro_cli.store.open.translation import shown
 
-    with RunsProgress("thinning") as progress:
+    with CountProgress("runs") as progress:
         copy = thinning.thin(
             db,
             target,
@@ -169,11 +169,11 @@ def merge(
 
     Example: dynabro db merge from-the-other-machine.db --db results.db
     """
-    from dynabro_cli.cli.progress import RunsProgress
+    from dynabro_cli.cli.progress import CountProgress
     from dynabro_cli.store.care import merge as merging
     from dynabro_cli.store.open.translation import shown
 
-    with RunsProgress("merging") as progress:
+    with CountProgress("runs") as progress:
         merged = merging.merge(other, db, dry_run=dry_run, progress=progress)
     if as_json:
         print_json(

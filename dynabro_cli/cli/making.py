@@ -95,15 +95,10 @@ def make_runs(
         places,
         files,
     ):
-        from dynabro_cli.cli.progress import RunProgress, SweepProgress
+        from dynabro_cli.cli.progress import RunsProgress
         from dynabro_cli.executors.sweep import make_all
 
-        display = (
-            RunProgress.of(runs[0].spec, quiet=quiet)
-            if options.sweep is None
-            else SweepProgress(runs, quiet=quiet)
-        )
-        with display as listener:
+        with RunsProgress(runs, quiet=quiet) as listener:
             return make_all(
                 runs, engine, places, listener, standing, files=files, save_model=save_model
             )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from io import TextIOWrapper
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any
 
 from dynabro_cli.cli.terminal import complain, data, one_line, say
 from dynabro_cli.errors import SpecError
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from dynabro_cli.store.read.queries import QueryResult
 
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
-AT_ONCE = 10_000
-"""Rows held in memory at a time."""
-T = TypeVar("T")
+UNLIMITED = 1 << 30
+"""Width of a table that no terminal shows: one line for each row, for other programs."""
 
 
 def emit(
@@ -30,11 +29,16 @@ def emit(
     *,
     as_json: bool = False,
     as_csv: bool = False,
+    keys: int = 1,
 ) -> None:
-    """Print rows on standard output: aligned columns, or JSON, or CSV.
+    """Print rows on standard output: a table that fits the terminal, or JSON, or CSV.
 
-    Rows are printed as they arrive, in any number. The first ``AT_ONCE`` rows are collected first
-    and determine the widths of columns.
+    Args:
+        columns: Names of the columns.
+        rows: Any number of rows; JSON and CSV are printed as rows arrive.
+        as_json: Print a list with an object for each row.
+        as_csv: Print a header and the rows.
+        keys: Number of first columns that name a row, for ``table_lines``.
 
     Raises:
         SpecError: Both JSON and CSV are asked for.
@@ -46,27 +50,57 @@ def emit(
     elif as_json:
         _print_list(dict(zip(columns, row, strict=True)) for row in rows)
     else:
-        _print_table(columns, ([_cell(value) for value in row] for row in rows))
+        say(*table_lines(columns, rows, terminal_width(), keys))
+
+
+def terminal_width() -> int:
+    """Return the width of the terminal on standard output, or ``COLUMNS``; ``UNLIMITED`` for
+    another output.
+    """
+    return shutil.get_terminal_size((UNLIMITED, 0)).columns
+
+
+def table_lines(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], width: int = UNLIMITED, keys: int = 1
+) -> list[str]:
+    """Return the lines of a table: its header, a rule, and a line for each row.
+
+    A table that is wider than ``width`` is cut between columns into tables below each other, each
+    with the first ``keys`` columns, which name the rows; no value is left out or broken.
+    """
+    # not rich.table: it takes milliseconds for each row, and a quarter of a second to import
+    cells = [[one_line(_cell(value)) for value in row] for row in (columns, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    keys = min(keys, len(columns) - 1)
+    blocks: list[list[int]] = []
+    for place in range(keys, len(columns)):
+        if blocks and sum(widths[other] + 2 for other in (*blocks[-1], place)) - 2 <= width:
+            blocks[-1].append(place)
+        else:
+            blocks.append([*range(keys), place])
+    lines: list[str] = []
+    for block in blocks:
+        lines += [""] if lines else []
+        rule = ["-" * size for size in widths]
+        for row in (cells[0], rule, *cells[1:]):
+            lines.append("  ".join(row[place].ljust(widths[place]) for place in block).rstrip())
+    return lines
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _print_list(rows: Iterable[dict[str, Any]]) -> None:
     """Print rows in the format of ``print_json`` for a list."""
-    texts = (
-        "\n  " + json.dumps(finite(row), indent=2, default=str).replace("\n", "\n  ")
-        for row in rows
-    )
-    first, others = _first(texts)
-    file = data()
-    file.write("[" + ",".join(first))
-    for text in others:
-        file.write("," + text)
-    file.write("\n]\n" if first else "]\n")
-
-
-def _first(items: Iterable[T]) -> tuple[list[T], Iterator[T]]:
-    """Return the first ``AT_ONCE`` items, and an iterator over the others."""
-    iterator = iter(items)
-    return list(itertools.islice(iterator, AT_ONCE)), iterator
+    file, lead = data(), "["
+    for row in rows:
+        text = json.dumps(finite(row), indent=2, default=str).replace("\n", "\n  ")
+        file.write(f"{lead}\n  {text}")
+        lead = ","
+    file.write("[]\n" if lead == "[" else "\n]\n")
 
 
 def print_json(value: Any) -> None:
@@ -158,40 +192,6 @@ def tell_of_mixture(data: Mapping[str, int]) -> None:
     line = mixture(data)
     if line is not None:
         warn(line)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _print_table(columns: Sequence[str], rows: Iterable[list[str]]) -> None:
-    first, others = _first([one_line(cell) for cell in row] for row in rows)
-    widths = _widths(columns, first)
-    say(*table_lines(columns, first))
-    for row in others:
-        say(_line(row, widths))
-
-
-def table_lines(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
-    """Return the lines of a table: its header, a rule, and the rows, one line each; control
-    characters in cells are escaped.
-    """
-    head, *body = [[one_line(cell) for cell in row] for row in (columns, *rows)]
-    widths = _widths(head, body)
-    return [_line(line, widths) for line in (head, ["-" * width for width in widths], *body)]
-
-
-def _widths(columns: Sequence[str], rows: list[list[str]]) -> list[int]:
-    return [
-        max([len(one_line(name)), *(len(row[index]) for row in rows)])
-        for index, name in enumerate(columns)
-    ]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def duration(seconds: float) -> str:

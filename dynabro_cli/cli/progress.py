@@ -1,5 +1,5 @@
-"""Progress of a run and of other long work on standard error: a live line on a terminal, plain
-lines elsewhere.
+"""Progress of runs, of searches and of other long work on standard error: live lines on a terminal,
+plain lines elsewhere.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import contextlib
 import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -19,7 +19,6 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    SpinnerColumn,
     Task,
     TaskID,
     TimeRemainingColumn,
@@ -30,20 +29,25 @@ from rich.text import Text
 from dynabro_cli import events
 from dynabro_cli.cli.output import duration, warn
 from dynabro_cli.cli.terminal import note, one_line
-from dynabro_cli.errors import first_line
+from dynabro_cli.errors import first_line, many
 from dynabro_cli.experiment.label import cell, telling_apart
 
 if TYPE_CHECKING:
     from typing import Self
 
     from dynabro_cli.executors._api import Outcome
-    from dynabro_cli.experiment.complete import CompleteSpec
     from dynabro_cli.experiment.resolve import Run
+    from dynabro_cli.search.file import Search
+    from dynabro_cli.store.read.searches import Trial
 
 PLAIN_LINES = 20
+"""Plain lines of a single run."""
 PLAIN_SECONDS = 5.0
+"""Seconds between two plain lines of a count."""
 BAR, CLOCK, SHORTEST = 20, 7, 10
 """Letters of a bar and of the remaining time, and the fewest of a description."""
+MOST_COUNTED = 999_999
+"""A count whose end is not known yet has room for this number."""
 SPEED_SECONDS = 120.0
 """Seconds over which the speed is averaged that gives the remaining time."""
 
@@ -72,41 +76,31 @@ class Description(ProgressColumn):
         )
 
 
-def bar_columns(total: int, beside: int = 0) -> tuple[ProgressColumn, ...]:
-    """Return a bar, counts up to ``total``, the remaining time, and a description that has the rest
-    of the line.
-    """
-    counts = 2 * len(str(total)) + 1
-    parts = (
-        BarColumn(bar_width=BAR, table_column=Column(min_width=BAR)),
-        MofNCompleteColumn(table_column=Column(no_wrap=True)),
-    )
-    return (
-        *parts,
-        TimeRemainingColumn(table_column=Column(no_wrap=True)),
-        Description(BAR + counts + CLOCK + 4 + beside),
-    )
-
-
 class Display:
     """Standard error: live bars on a terminal, plain lines elsewhere, nothing if quiet.
 
     Args:
-        columns: The columns of each bar.
+        total: The end of the main bar; None if it is not known yet.
         quiet: Show nothing.
     """
 
-    def __init__(self, *columns: ProgressColumn, quiet: bool) -> None:
+    def __init__(self, total: int | None, *, quiet: bool) -> None:
         console = Console(stderr=True)
+        counts = 2 * len(str(total or MOST_COUNTED)) + 1
         self._plain = not quiet and not console.is_terminal
         self._warned: set[str] = set()
+        self._waiting = 0
         self._live = Progress(
-            *columns,
+            BarColumn(bar_width=BAR, table_column=Column(min_width=BAR)),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            Description(BAR + counts + CLOCK + 4),
             console=console,
             transient=True,
             disable=quiet or self._plain,
             speed_estimate_period=SPEED_SECONDS,
         )
+        self._bar = self._live.add_task("starting", total=total)
 
     def __enter__(self) -> Self:
         if not self._live.disable:
@@ -123,30 +117,47 @@ class Display:
             with contextlib.suppress(OSError):  # the terminal was closed
                 self._live.stop()
 
+    def waiting(self, runs: int) -> None:
+        """Report that the remaining runs are in progress in other processes."""
+        if self._waiting != runs:
+            self._waiting = runs
+            self._tell(f"waiting for {many(runs, 'run')} in progress elsewhere")
+
+    def _place(self) -> str:
+        """Return how much is done, for plain lines."""
+        raise NotImplementedError
+
+    def _tell(self, text: str) -> None:
+        """Print a line above the bars, or a plain line with the remaining time."""
+        if self._live.disable:
+            self._print(f"{self._place()}: {text}{self._to_go()}")
+        else:
+            self._live.console.print(Text(one_line(text)))
+
     def _print(self, text: str) -> None:
         """Print a plain line, unless bars are shown."""
         if self._plain:
             self._plain = tell(text)
 
-    def _warn_once(self, notes: Sequence[str]) -> None:
-        """Print notes that no earlier run has had."""
-        for line in notes:
+    def _warn(self, event: events.Started, label: str = "") -> None:
+        """Print the notes that no earlier run has had, and a checkpoint that is not used."""
+        for line in event.notes:
             if line not in self._warned:
                 self._warned.add(line)
                 warn(line)
+        if event.unused is not None:
+            warn(f"{label}{event.unused}; the run starts from the beginning")
 
-    def _to_go(self, bar: TaskID) -> str:
-        """Return the remaining time of a bar in words; empty if it is unknown or over."""
-        seconds = next(task.time_remaining for task in self._live.tasks if task.id == bar)
+    def _to_go(self) -> str:
+        """Return the remaining time in words; empty if it is unknown or over."""
+        seconds = self._live.tasks[0].time_remaining
         words = f"{seconds:.0f} s" if seconds and seconds < 10 else duration(seconds or 0)
         return f", about {words} to go" if seconds else ""
 
-    def _restart(self, bar: TaskID, done: int, total: int) -> None:
-        """Measure the speed of a bar from now on; ``done`` was done earlier, and does not count for
-        the speed.
-        """
-        self._live.reset(bar, completed=done, total=total)
-        self._live.advance(bar, 0)  # the moment from which rich counts
+    def _restart(self, done: int, total: int | None) -> None:
+        """Measure the speed from now on; ``done`` was done earlier, and does not count for it."""
+        self._live.reset(self._bar, completed=done, total=total)
+        self._live.advance(self._bar, 0)  # the moment from which rich counts
 
 
 def tell(text: str) -> bool:
@@ -160,96 +171,22 @@ def tell(text: str) -> bool:
     return True
 
 
-def score(event: events.Evaluated) -> str:
-    """Describe an evaluation in two words."""
-    return (
-        f"gap {event.gap:.4g}" if event.gap is not None else f"accuracy {event.test_accuracy:.4f}"
-    )
-
-
-class RunProgress(Display):
-    """Show the events of one run: budget spent, accuracy or gap, current Byzantine workers, samples
-    per second, remaining time.
-
-    Args:
-        budget: Gradient computations per worker in the whole run.
-        samples: Samples of one computation of all workers.
-        quiet: Show nothing.
-    """
-
-    def __init__(self, budget: int, samples: int, *, quiet: bool) -> None:
-        columns = SpinnerColumn("line"), *bar_columns(budget, beside=2)
-        super().__init__(*columns, quiet=quiet)
-        self._budget, self._samples = budget, samples
-        self._score = self._byzantine = ""
-        self._lines = 0
-        self._task = self._live.add_task("starting", total=budget)
-
-    @classmethod
-    def of(cls, spec: CompleteSpec, *, quiet: bool) -> Self:
-        """Return the display of a run."""
-        return cls(spec.budget, spec.workers * spec.batch_size, quiet=quiet)
-
-    def started(self, slot: int, run: Run) -> None:
-        """Show nothing: the first event follows."""
-
-    def event(self, slot: int, run: Run, event: events.Event) -> None:
-        """Show one event."""
-        if isinstance(event, events.Started):
-            before = 0 if event.resumed is None else min(event.resumed.budget_spent, self._budget)
-            self._restart(self._task, before, self._budget)
-            if event.unused is not None:
-                warn(f"{event.unused}; the run starts from the beginning")
-            self._warn_once(event.notes)
-        elif isinstance(event, events.RoundsDone):
-            self._byzantine = f"{event.rounds[-1].byzantine} Byzantine"
-            self._show(event.rounds[-1].budget)
-        elif isinstance(event, events.Evaluated):
-            self._score = score(event)
-            # a budget that is spent before the first round has taken no time of the rounds
-            if not event.round:
-                self._restart(self._task, min(event.budget, self._budget), self._budget)
-            self._show(event.budget)
-            self._print_line(event.budget)
-
-    def ended(self, slot: int, outcome: Outcome) -> None:
-        """Show nothing: the command prints the result."""
-
-    def waiting(self, runs: int) -> None:
-        """Report that the run is in progress in another process."""
-        tell("waiting for the run, which is in progress elsewhere")
-
-    def _show(self, spent: int) -> None:
-        self._live.update(self._task, completed=min(spent, self._budget), description=self._text())
-
-    def _text(self) -> str:
-        speed = (self._live.tasks[0].speed or 0.0) * self._samples
-        return ", ".join(filter(None, (self._score, self._byzantine, f"{speed:,.0f} samples/s")))
-
-    def _print_line(self, spent: int) -> None:
-        """Print a plain line at every twentieth of the budget."""
-        if self._plain and spent * PLAIN_LINES >= self._lines * self._budget:
-            self._lines = spent * PLAIN_LINES // self._budget + 1
-            self._print(
-                f"{min(spent, self._budget)}/{self._budget}: "
-                f"{self._text()}{self._to_go(self._task)}"
-            )
-
-
 @dataclass
 class _InProgress:
     """Display of the run in progress in a slot."""
 
-    task: TaskID
+    bar: TaskID
     run: Run
     spent: int = 0
     score: str = ""
     byzantine: str = ""
 
 
-class SweepProgress(Display):
-    """Show the runs of a sweep: share of the whole budget, remaining time, each run in progress,
-    and failures.
+class RunsProgress(Display):
+    """Show runs: share of the whole budget, remaining time, each run in progress, and failures.
+
+    A single run has one line, with its samples per second; its plain lines follow its budget,
+    where those of several runs follow their ends.
 
     Args:
         runs: All runs, whose budgets the bar of all runs counts.
@@ -257,55 +194,57 @@ class SweepProgress(Display):
     """
 
     def __init__(self, runs: Sequence[Run], *, quiet: bool) -> None:
-        super().__init__(*bar_columns(sum(run.spec.budget for run in runs)), quiet=quiet)
-        self._count = len(runs)
-        self._also = telling_apart([run.fields for run in runs])
         self._total = sum(run.spec.budget for run in runs)
+        super().__init__(self._total, quiet=quiet)
+        self._count, self._single = len(runs), len(runs) == 1
+        self._also = telling_apart([run.fields for run in runs])
         self._done = 0  # the budgets of runs that have ended
-        self._begun, self._waiting = False, 0
+        self._begun, self._lines = False, 0
         self._statuses: Counter[str] = Counter()
         self._slots: dict[int, _InProgress] = {}
-        self._all = self._live.add_task("starting", total=self._total)
-
-    def _cell(self, run: Run) -> str:
-        return cell(run.fields, self._also)
 
     def started(self, slot: int, run: Run) -> None:
         """Show a run that starts, or starts again."""
         if not self._begun:
             self._begun = True
-            self._restart(self._all, self._spent(), self._total)
+            self._restart(self._spent(), self._total)
         self._clear(slot)
-        self._slots[slot] = _InProgress(
-            self._live.add_task(self._cell(run), total=run.spec.budget), run
-        )
+        bar = self._live.add_task(self._cell(run), total=run.spec.budget, visible=not self._single)
+        self._slots[slot] = _InProgress(bar, run)
         self._show()
 
     def event(self, slot: int, run: Run, event: events.Event) -> None:
         """Show the progress of a run."""
-        shown = self._slots[slot]
+        shown, budget = self._slots[slot], run.spec.budget
         if isinstance(event, events.Started):
-            self._warn_once(event.notes)
-        if isinstance(event, events.Started) and event.unused is not None:
-            self._tell(f"{self._cell(run)}: {event.unused}; the run starts from the beginning")
-        elif isinstance(event, events.Started) and event.resumed is not None:
-            shown.spent = min(event.resumed.budget_spent, run.spec.budget)
-            self._restart(self._all, self._spent(), self._total)
+            self._warn(event, "" if self._single else f"{self._cell(run)}: ")
+            if event.resumed is not None:
+                shown.spent = min(event.resumed.budget_spent, budget)
+                self._restart(self._spent(), self._total)
         elif isinstance(event, events.RoundsDone):
             shown.byzantine = f"{event.rounds[-1].byzantine} Byzantine"
-            shown.spent = min(event.rounds[-1].budget, run.spec.budget)
+            shown.spent = min(event.rounds[-1].budget, budget)
         elif isinstance(event, events.Evaluated):
-            shown.score = score(event)
+            gap = event.gap
+            shown.score = f"accuracy {event.test_accuracy:.4f}" if gap is None else f"gap {gap:.4g}"
+            shown.spent = min(event.budget, budget)
+            # a budget that is spent before the first round has taken no time of the rounds
+            if self._single and not event.round:
+                self._restart(self._spent(), self._total)
         text = ", ".join(filter(None, (shown.score, shown.byzantine)))
         self._live.update(
-            shown.task,
+            shown.bar,
             completed=shown.spent,
             description=f"{text}; {self._cell(run)}" if text else self._cell(run),
         )
         self._show()
+        due = shown.spent * PLAIN_LINES >= self._lines * budget
+        if self._single and due and isinstance(event, events.Evaluated):
+            self._lines = shown.spent * PLAIN_LINES // budget + 1
+            self._print(f"{self._place()}: {self._summary()}{self._to_go()}")
 
     def ended(self, slot: int, outcome: Outcome) -> None:
-        """Count a run; report a failure at once."""
+        """Count a run; report a failure at once, unless the command does it next."""
         self._statuses[outcome.status] += 1
         shown = self._slots.get(slot)
         last, done, budget = "", 0, outcome.run.spec.budget
@@ -315,6 +254,8 @@ class SweepProgress(Display):
         self._done += done
         self._total -= budget - done  # the rest of the run takes no time
         self._show()
+        if self._single:
+            return
         if outcome.status == "failed":
             self._tell(f"failed: {self._cell(outcome.run)}: {first_line(outcome.message or '')}")
         elif self._plain and outcome.status in ("finished", "diverged"):
@@ -322,19 +263,16 @@ class SweepProgress(Display):
                 ": ".join(filter(None, (f"{self._cell(outcome.run)}: {outcome.status}", last)))
             )
 
-    def waiting(self, runs: int) -> None:
-        """Report that the remaining runs are in progress in other processes."""
-        if self._waiting != runs:
-            self._waiting = runs
-            self._tell(f"waiting for {runs} runs that are in progress elsewhere")
+    def _cell(self, run: Run) -> str:
+        return cell(run.fields, self._also)
 
     def _clear(self, slot: int) -> None:
         if slot in self._slots:
-            self._live.remove_task(self._slots.pop(slot).task)
+            self._live.remove_task(self._slots.pop(slot).bar)
 
     def _show(self) -> None:
         self._live.update(
-            self._all, completed=self._spent(), total=self._total, description=self._summary()
+            self._bar, completed=self._spent(), total=self._total, description=self._summary()
         )
 
     def _spent(self) -> int:
@@ -342,51 +280,111 @@ class SweepProgress(Display):
         return self._done + sum(shown.spent for shown in self._slots.values())
 
     def _summary(self) -> str:
+        if self._single and self._slots:
+            (shown,) = self._slots.values()
+            spec, speed = shown.run.spec, self._live.tasks[0].speed or 0.0
+            samples = f"{speed * spec.workers * spec.batch_size:,.0f} samples/s"
+            return ", ".join(filter(None, (shown.score, shown.byzantine, samples)))
         failed = self._statuses["failed"]
         return f"{self._statuses.total()} of {self._count} runs" + (
             f", {failed} failed" if failed else ""
         )
 
-    def _tell(self, text: str) -> None:
-        """Print a line above the bars, or a plain line with the remaining time."""
-        if not self._live.disable:
-            self._live.console.print(Text(one_line(text)))
-        else:
-            self._print(f"{self._statuses.total()}/{self._count}: {text}{self._to_go(self._all)}")
+    def _place(self) -> str:
+        if self._single:
+            return f"{self._spent()}/{self._total}"
+        return f"{self._statuses.total()}/{self._count}"
 
 
-class RunsProgress(Display):
-    """Show the number of runs done, and the operation."""
+class TrialsProgress(Display):
+    """Show the trials of a search: trials done, the best value so far with its choices.
 
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn(), quiet=False
+    Args:
+        search: The search.
+        trials: Number of trials of all its searches.
+        ended: Number of them that ended earlier.
+        quiet: Show nothing.
+    """
+
+    def __init__(self, search: Search, trials: int, ended: int, *, quiet: bool) -> None:
+        super().__init__(trials, quiet=quiet)
+        self._search, self._trials, self._ended = search, trials, min(ended, trials)
+        self._best: dict[str, Trial] = {}
+        self._choices: dict[tuple[str, int], str] = {}
+
+    def trial_began(self, name: str, number: int, choices: Mapping[str, str]) -> None:
+        """Note a trial's choices."""
+        if not self._choices:
+            self._restart(self._ended, self._trials)
+        self._choices[name, number] = ", ".join(choices.values())
+
+    def trial_ended(self, name: str, trial: Trial) -> None:
+        """Count a trial; show the best one."""
+        from dynabro_cli.search.conduct import worth
+
+        self._ended += 1
+        self._trials = max(self._trials, self._ended)
+        best, sign = self._best.get(name), -1 if self._search.maximize else 1
+        if trial.status == "finished" and (
+            best is None or sign * worth(trial) < sign * worth(best)
+        ):
+            self._best[name] = best = trial
+        word = f"{worth(trial):.4g}" if trial.status == "finished" else trial.status
+        summary = (
+            ""
+            if best is None
+            else f"best {worth(best):.4g} (trial {best.number}: {self._label(name, best)})"
         )
-        self._task = self._live.add_task(what, total=None)
-        self._printed = time.monotonic()
+        self._live.update(self._bar, completed=self._ended, total=self._trials, description=summary)
+        lead = f"{self._place()}: {name}: trial {trial.number}: {word}, {self._label(name, trial)}"
+        self._print("; ".join(filter(None, (lead, summary))) + self._to_go())
+
+    def repeating(self, name: str, runs: int) -> None:
+        """Report that the best trials are repeated."""
+        if runs:
+            self._tell(f"{name}: the best trials are repeated with other seeds, {runs} runs")
+
+    def _label(self, name: str, trial: Trial) -> str:
+        return self._choices.get((name, trial.number), "")
+
+    def started(self, slot: int, run: Run) -> None:
+        """Show nothing: the trial has been shown."""
+
+    def event(self, slot: int, run: Run, event: events.Event) -> None:
+        """Report a checkpoint that is not used, and notes."""
+        if isinstance(event, events.Started):
+            self._warn(event)
+
+    def ended(self, slot: int, outcome: Outcome) -> None:
+        """Report a failure at once."""
+        if outcome.status == "failed":
+            self._tell(f"failed: {first_line(outcome.message or '')}")
+
+    def _place(self) -> str:
+        return f"{self._ended}/{self._trials}"
+
+
+class CountProgress(Display):
+    """Show a count, without plain lines for what is done within seconds.
+
+    Args:
+        what: What is counted.
+        quiet: Show nothing.
+    """
+
+    def __init__(self, what: str, *, quiet: bool = False) -> None:
+        super().__init__(None, quiet=quiet)
+        self._what, self._printed = what, time.monotonic()
+
+    def begin(self, part: str) -> None:
+        """Count for another part of the work."""
+        self._restart(0, None)
+        self._live.update(self._bar, description=part)
+        self._print(part)
 
     def __call__(self, done: int, total: int) -> None:
-        """Show the state; plain lines every few seconds only, so never for a short operation."""
-        self._live.update(self._task, completed=done, total=total)
+        """Show the count."""
+        self._live.update(self._bar, completed=done, total=total)
         if time.monotonic() - self._printed >= PLAIN_SECONDS:
             self._printed = time.monotonic()
-            self._print(f"{done}/{total} runs")
-
-
-class SearchProgress(Display):
-    """Show which rule is searched, and how far."""
-
-    def __init__(self, rules: int, *, quiet: bool) -> None:
-        super().__init__(BarColumn(bar_width=30), MofNCompleteColumn(), Description(), quiet=quiet)
-        self._task = self._live.add_task("", total=rules)
-        self._begun = -1
-
-    def begin(self, rule: str) -> None:
-        """Start the search of a rule."""
-        self._begun += 1
-        self._live.update(self._task, completed=self._begun, description=rule)
-        self._print(f"{rule}: searching")
-
-    def __call__(self, done: int, total: int) -> None:
-        """Show the number of finished climbs of the rule."""
-        self._live.update(self._task, completed=self._begun + done / total)
+            self._print(f"{done}/{total} {self._what}")

@@ -185,7 +185,7 @@ def _run(
 
     run = resolve(spec, data_directory(options.data_dir))
     with opened([run], db, options) as (engine, places, files):
-        from dynabro_cli.cli.progress import RunProgress, tell
+        from dynabro_cli.cli.progress import RunsProgress, tell
         from dynabro_cli.executors.sweep import make_all
         from dynabro_cli.store.care.models import ModelFile
         from dynabro_cli.store.kept_connection import transact
@@ -208,7 +208,7 @@ def _run(
             engine,
             lambda connection: Standing(connection, repetition(connection, None, options.rerun)),
         )
-        with RunProgress.of(run.spec, quiet=quiet) as progress:
+        with RunsProgress([run], quiet=quiet) as progress:
             (outcome,) = make_all(
                 [run], engine, places, progress, standing, files=files, save_model=model
             )

@@ -1,8 +1,7 @@
-"""``dynabro runs``, ``query`` and ``export``: read the database."""
+"""``dynabro runs``, ``query``, ``export`` and ``tag``: the stored runs together."""
 
 from __future__ import annotations
 
-import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.options import Csv, Database, Force, Json, Plugins, Sweeps, Where
-from dynabro_cli.cli.output import emit, save_csv, save_parquet, table_lines, tell_of_code
+from dynabro_cli.cli.output import emit, save_csv, save_parquet, tell_of_code, terminal_width
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.components.digests import compare
-from dynabro_cli.errors import SpecError, did_you_mean, many
+from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
 from dynabro_cli.experiment.spec import fields, full_name
 
 if TYPE_CHECKING:
@@ -55,27 +54,6 @@ LISTED = (
 """Columns that are listed without ``--columns``."""
 ALWAYS = ("id", "final_accuracy", "final_gap")
 """Columns that are not left out if all runs share a value."""
-EXPENDABLE = ("rounds", "wall_seconds")
-"""Columns that are left out, in this order, if the table is wider than the terminal."""
-SECOND = (
-    *(
-        "note",
-        "tags",
-        "precision",
-        "sweep",
-        "data",
-        "model",
-        "budget",
-        "learning_rate",
-        "pre_aggregators",
-        "switching",
-    ),
-    *("attack", "method"),
-)
-"""Columns that move to a second line, in this order, if the table still is too wide: what differs
-is never left out.
-"""
-INDENT = "    "
 NOTE = 60
 """Letters of a note in the list."""
 QUIET = ("pre_aggregators", "data", "precision")
@@ -198,62 +176,12 @@ def _print_runs(names: Sequence[str], rows: list[dict[str, Any]], *, choose: boo
         if name not in COUNTS and rows[0][name] not in (None, usual.get(name))
     ]
     if told:
-        for line in textwrap.wrap(
-            f"all: {', '.join(told)}", _width(), break_on_hyphens=False, break_long_words=False
-        ):
-            say(line)
-    left = [name for name in names if name not in shared]
-    table = [[_short(name, row[name]) for name in left] for row in rows]
-    if not choose:
-        emit(left, table)
-        return
-    columns = {
-        name: [HEADS.get(name, name), *cells] for name, *cells in zip(left, *table, strict=True)
-    }
-    second = _second(columns)
-    head, rule, *lines = table_lines(*_split(columns))
-    say(head, rule)
-    for place, line in enumerate(lines, 1):
-        say(line)
-        rest = ", ".join(
-            f"{HEADS.get(name, name)} {cells[place]}" for name, cells in second.items()
-        )
-        for text in textwrap.wrap(rest, _width() - len(INDENT), break_on_hyphens=False):
-            say(INDENT + text)
-
-
-def _second(columns: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Remove columns until the others fit the terminal; return the ones that go to a second
-    line.
-    """
-    for name in EXPENDABLE:
-        if _excess(columns) > 0:
-            columns.pop(name, None)
-    second = {}
-    for name in SECOND:
-        if _excess(columns) > 0 and name in columns:
-            second[name] = columns.pop(name)
-    while _excess(columns) > 0 and len(columns) > 1:
-        name = max(
-            (name for name in columns if name != "id"), key=lambda name: _wide(columns[name])
-        )
-        second[name] = columns.pop(name)
-    return second
-
-
-def _split(columns: dict[str, list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of a table."""
-    header, *rows = zip(*columns.values(), strict=True)
-    return list(header), [list(row) for row in rows]
-
-
-def _wide(cells: list[str]) -> int:
-    return max(map(len, cells))
-
-
-def _excess(columns: dict[str, list[str]]) -> int:
-    """Return the number of characters by which a table is wider than the terminal."""
-    return sum(map(_wide, columns.values())) + 2 * (len(columns) - 1) - _width()
+        line = f"all: {', '.join(told)}"
+        width = terminal_width()
+        say(*textwrap.wrap(line, width, break_on_hyphens=False, break_long_words=False))
+    listed = [name for name in names if name not in shared]
+    heads = [HEADS.get(name, name) if choose else name for name in listed]
+    emit(heads, ([_short(name, row[name]) for name in listed] for row in rows))
 
 
 def _same(rows: list[dict[str, Any]], name: str) -> bool:
@@ -275,10 +203,6 @@ def _short(name: str, value: Any) -> str:
     if name in ("final_accuracy", "final_validation_accuracy"):
         return f"{value:.4f}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _width() -> int:
-    return max(2 * len(INDENT), shutil.get_terminal_size((80, 24)).columns)
 
 
 def _tell_of_more(engine: Engine, where: str | None, most: int) -> None:
@@ -391,3 +315,51 @@ def _export_to(
         )
     count = export(to, db, out, where, sweeps)
     note(f"{many(count, 'run')} written to {out}")
+
+
+def tag(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|SWEEP|all", help="A run's id or key, a sweep's name, or all runs."
+        ),
+    ],
+    tags: Annotated[
+        list[str] | None, typer.Argument(metavar="[TAG]...", help="Tags to add.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option("--remove", metavar="TAG", help="Remove this tag; repeat for several."),
+    ] = None,
+    words: Annotated[
+        str | None,
+        typer.Option(
+            "--note", metavar="TEXT", help="Replace the note of the runs; an empty text removes it."
+        ),
+    ] = None,
+    where: Where = None,
+    db: Database = "results.db",
+    plugin: Plugins = None,
+) -> None:
+    """Tag stored runs, or write a note on them: columns of 'dynabro runs', and of --where.
+
+    Example: dynabro tag all good --note "rates from the appendix" --where "method = 'dynabro'"
+    """
+    from dynabro_cli.store.open.engine import open_for_writing, open_read_only
+    from dynabro_cli.store.origin import check_words, set_words
+    from dynabro_cli.store.read.queries import find_run, of_sweeps, query, stored_sweeps
+
+    if not (tags or remove or words is not None):
+        raise SpecError("nothing to change. Try: dynabro tag RUN TAG, --remove TAG, or --note TEXT")
+    check_words(tags or (), words)
+    engine = open_read_only(db)
+    if what in stored_sweeps(engine) or what == "all":
+        condition = of_sweeps(engine, where, [] if what == "all" else [what])
+    else:
+        of_run = f"id = {int(find_run(engine, what)['id'])}"
+        condition = of_run if where is None else f"{of_run} AND ({where})"
+    ids = [row[0] for row in query(engine, f"SELECT id FROM runs WHERE {condition or 'TRUE'}").rows]
+    if not ids:
+        raise NotFoundError(f"where={where}: it holds for no run. Try: another condition")
+    set_words(open_for_writing(db), ids, tags or (), remove or (), words)
+    say(f"{many(len(ids), 'run')} changed")

@@ -196,7 +196,7 @@ def _make(
     """Make the trials, and print what they have found."""
     began = time.monotonic()
     with opened(_representatives(ahead), db, options, most=ahead.runs) as (engine, places, files):
-        from dynabro_cli.cli.search_progress import TrialsProgress
+        from dynabro_cli.cli.progress import TrialsProgress
         from dynabro_cli.search.conduct import conduct
         from dynabro_cli.search.findings import code_of, findings
         from dynabro_cli.store.kept_connection import transact

@@ -33,10 +33,10 @@ COMMAND = re.compile(
 a database.
 """
 PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
-_in_use = ""
-"""The option that names the database of this command; empty for the usual one."""
 _database = ""
-"""The database of this command."""
+"""The database of this command. It is global because errors of any module have commands to type,
+and are printed after the command has ended.
+"""
 
 
 def one_line(text: object) -> str:
@@ -65,13 +65,9 @@ def note(line: str, *, end: str = "\n", flush: bool = False) -> None:
 
 
 def use(db: str) -> str:
-    """Note the database of this command, for commands to type; one whose URL has a password is not
-    repeated.
-    """
-    global _in_use, _database
+    """Note the database of this command, for commands to type."""
+    global _database
     _database = db
-    usual = db == os.environ.get("DYNABRO_DB", "results.db") or PASSWORD.search(db)
-    _in_use = "" if usual else f" --db {shlex.quote(db)}"
     return db
 
 
@@ -82,9 +78,12 @@ def in_use() -> str:
 
 def to_type(text: str) -> str:
     """Return ``text`` with the database in use in every command of dynabro in it, so that the
-    command can be copied.
+    command can be copied; a URL with a password is not repeated.
     """
-    return COMMAND.sub(lambda match: match[0] + _in_use, text)
+    usual = ("", os.environ.get("DYNABRO_DB", "results.db"))
+    if _database in usual or PASSWORD.search(_database):
+        return text
+    return COMMAND.sub(lambda match: f"{match[0]} --db {shlex.quote(_database)}", text)
 
 
 def hint(line: str) -> None:

@@ -71,7 +71,7 @@ def kappa(
     Example: dynabro verify kappa cwmed nnm+cwtm --m 9 --f 2 --restarts 4 --steps 50
     """
     from dynabro_cli import __version__
-    from dynabro_cli.cli.progress import SearchProgress
+    from dynabro_cli.cli.progress import CountProgress
     from dynabro_cli.store import kappas
     from dynabro_cli.store.open.engine import open_for_writing
     from dynabro_cli.theory.kappa import search
@@ -81,9 +81,9 @@ def kappa(
     chosen, refused = subjects(rules or (), pre or (), m, f, effort)
     engine = open_for_writing(db)
     found = []
-    with SearchProgress(len(chosen), quiet=quiet) as progress:
-        for subject in chosen:
-            progress.begin(subject.text)
+    with CountProgress("climbs", quiet=quiet) as progress:
+        for number, subject in enumerate(chosen, 1):
+            progress.begin(f"{subject.text}: searching, {number} of {len(chosen)} rules")
             found.append(search(subject, effort, progress))
             kappas.store(engine, [found[-1].row], __version__)
     _report_kappas(found, refused, as_json)

@@ -132,7 +132,6 @@ class Search:
         run = resolve(RunSpec.from_text({**texts, "seed": str(seeds[0])}))
         if self._exclusions.match(run.spec):
             raise SpecError("exclude leaves it out")
-        run.forget()
         return [run.with_seed(seed) for seed in seeds]
 
     @property

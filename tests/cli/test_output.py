@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dynabro_cli.cli import output
-from dynabro_cli.cli.output import duration, emit, size, sparkline
+from dynabro_cli.cli.output import duration, emit, size, sparkline, table_lines
 
 
 @pytest.mark.parametrize(
@@ -36,30 +35,39 @@ def test_size(number: float, text: str) -> None:
     assert size(number) == text
 
 
-@pytest.mark.parametrize("form", ["as_json", "as_csv", ""])
-def test_rows_are_printed_as_they_come(
-    form: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("form", ["as_json", "as_csv"])
+def test_rows_are_printed_as_they_come(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Else as many as there are would be held in memory."""
-    monkeypatch.setattr(output, "AT_ONCE", 3)
     seen = []
 
     def rows() -> Iterator[tuple[int, str]]:
         for number in range(100):
             seen.append(capsys.readouterr().out)
-            yield number, "word" * (1 + number % 2)
+            yield number, "word"
 
-    emit(("number", "text"), rows(), **({form: True} if form else {}))
+    emit(("number", "text"), rows(), **{form: True})
     text = "".join(seen) + capsys.readouterr().out
-    assert all(seen[8:])
+    assert all(seen[2:])
     if form == "as_json":
-        expected = [{"number": number, "text": "word" * (1 + number % 2)} for number in range(100)]
+        expected = [{"number": number, "text": "word"} for number in range(100)]
         assert text == json.dumps(expected, indent=2) + "\n"
     else:
-        lines = text.splitlines()[1 if form else 2 :]
-        assert [line.replace(",", " ").split() for line in lines] == [
-            [str(n), "word" * (1 + n % 2)] for n in range(100)
-        ]
+        assert text.splitlines() == ["number,text", *(f"{number},word" for number in range(100))]
+
+
+def test_a_table_that_does_not_fit_is_cut_between_columns() -> None:
+    columns, rows = ("id", "name", "mean"), [(1, "a\tb", 0.123456), (20, None, 2.0)]
+    assert table_lines(columns, rows) == [
+        "id  name  mean",
+        "--  ----  ------",
+        "1   a\\tb  0.1235",
+        "20  -     2",
+    ]
+    narrow = ["id  name", "--  ----", "1   a\\tb", "20  -", ""]
+    narrow += ["id  mean", "--  ------", "1   0.1235", "20  2"]
+    assert table_lines(columns, rows, 10) == table_lines(columns, rows, 1) == narrow
+    assert table_lines(columns, rows, 16) == table_lines(columns, rows)
+    assert table_lines(("id",), [], 1) == ["id", "--"]
 
 
 @pytest.mark.parametrize("rows", [[], [({"a": [1, "x\ny"]},)], [(float("nan"),), (None,)]])

@@ -8,7 +8,8 @@ import re
 import pytest
 
 from dynabro_cli import events
-from dynabro_cli.cli.progress import PLAIN_LINES, RunProgress
+from dynabro_cli.cli.progress import PLAIN_LINES, RunsProgress
+from dynabro_cli.executors._api import Outcome
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation import setup
@@ -17,23 +18,33 @@ from tests.store.made import a_round, evaluated, finished, started, totals
 
 pytestmark = pytest.mark.usefixtures("folder")
 
-RUN = resolve(RunSpec(task="quadratic"))
 QUADRATIC = ("run", "--task", "quadratic", "--method", "sgd", "--budget", "20")
+
+
+class Single(RunsProgress):
+    """The display of a run of one sample in each computation of all workers."""
+
+    def __init__(self, budget: int, *, quiet: bool = False) -> None:
+        self.run = resolve(
+            RunSpec(task="quadratic", budget=budget, workers=1, byzantine=0, batch_size=1)
+        )
+        super().__init__([self.run], quiet=quiet)
+        self.started(0, self.run)
+
+    def tell(self, *happened: events.Event) -> None:
+        for event in happened:
+            self.event(0, self.run, event)
 
 
 def show(budget: int, *, quiet: bool = False, step: int = 1) -> None:
     """Show a run that is evaluated every ``step`` rounds of one computation."""
-    with RunProgress(budget, samples=272, quiet=quiet) as progress:
-        tell(progress, started(), evaluated(0, 0.1))
+    with Single(budget, quiet=quiet) as progress:
+        progress.tell(started(), evaluated(0, 0.1))
         for number in range(step, budget + step, step):
             done = events.RoundsDone((a_round(number - 1, byzantine=number % 9),), totals(number))
-            tell(progress, done, evaluated(number, number / (2 * budget)))
-        tell(progress, finished(budget))
-
-
-def tell(progress: RunProgress, *happened: events.Event) -> None:
-    for event in happened:
-        progress.event(0, RUN, event)
+            progress.tell(done, evaluated(number, number / (2 * budget)))
+        progress.tell(finished(budget))
+        progress.ended(0, Outcome(progress.run, "finished", None))
 
 
 def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,8 +71,8 @@ def test_rounds_that_cost_more_than_a_twentieth(capsys: pytest.CaptureFixture[st
 
 
 def test_a_long_round_and_short_ones_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with RunProgress(400, samples=272, quiet=False) as progress:
-        tell(progress, *(evaluated(spent, 0.5) for spent in (0, 200, 201, 202, 219, 220, 221, 400)))
+    with Single(400) as progress:
+        progress.tell(*(evaluated(spent, 0.5) for spent in (0, 200, 201, 202, 219, 220, 221, 400)))
     assert [line.split("/")[0] for line in capsys.readouterr().err.splitlines()] == [
         "0",
         "200",
@@ -82,11 +93,11 @@ def test_a_budget_spent_before_the_first_round_does_not_count(
     capsys: pytest.CaptureFixture[str], clock: list[float]
 ) -> None:
     """Progress of safeguard's noise measurement: 10 of 100 at once, then a second for each."""
-    with RunProgress(100, samples=1, quiet=False) as progress:
-        tell(progress, started(), dataclasses.replace(evaluated(0, 0.1), budget=10))
+    with Single(100) as progress:
+        progress.tell(started(), dataclasses.replace(evaluated(0, 0.1), budget=10))
         for spent in (20, 50, 100):
             clock[0] = 1000.0 + spent - 10
-            tell(progress, evaluated(spent, 0.5))
+            progress.tell(evaluated(spent, 0.5))
     captured = capsys.readouterr().err
     assert re.findall(r"[\d,]+ samples/s.*", captured) == [
         "0 samples/s",
@@ -97,10 +108,10 @@ def test_a_budget_spent_before_the_first_round_does_not_count(
 def test_a_resumed_run_counts_from_its_checkpoint(
     capsys: pytest.CaptureFixture[str], clock: list[float]
 ) -> None:
-    with RunProgress(100, samples=1, quiet=False) as progress:
-        tell(progress, dataclasses.replace(started(), resumed=totals(80)))
+    with Single(100) as progress:
+        progress.tell(dataclasses.replace(started(), resumed=totals(80)))
         clock[0] += 10
-        tell(progress, evaluated(90, 0.5))
+        progress.tell(evaluated(90, 0.5))
     assert "1 samples/s, about 10 s to go" in capsys.readouterr().err
 
 

@@ -14,8 +14,8 @@ from tests.store.made import change
 
 EXAMPLE = Path(__file__).parents[2] / "results.db.example"
 needs_web = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("altair", "vl_convert", "jinja2")),
-    reason="Altair is not installed: pip install 'dynabro[web]'",
+    any(importlib.util.find_spec(name) is None for name in ("vl_convert", "jinja2")),
+    reason="vl-convert is not installed: pip install 'dynabro[web]'",
 )
 
 
@@ -96,7 +96,7 @@ def test_conditions_that_find_nothing(
     assert not Path("report.html").exists()
 
 
-@pytest.mark.parametrize("missing", ["altair", "jinja2", "vl_convert"])
+@pytest.mark.parametrize("missing", ["jinja2", "vl_convert"])
 def test_without_the_extra(
     missing: str, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

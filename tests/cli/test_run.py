@@ -22,7 +22,7 @@ import torch
 import yaml
 
 from dynabro_cli import events
-from dynabro_cli.cli.progress import RunProgress
+from dynabro_cli.cli.progress import RunsProgress
 from dynabro_cli.components import digests
 from dynabro_cli.executors import sweep
 from dynabro_cli.simulation import setup
@@ -890,12 +890,12 @@ def test_ctrl_c_in_the_simulation(
 def test_ctrl_c_while_progress_is_shown(
     dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(_self: RunProgress, _slot: int, _run: object, event: events.Event) -> None:
+    def stop(_self: RunsProgress, _slot: int, _run: object, event: events.Event) -> None:
         if isinstance(event, events.Evaluated) and event.round == 10:
             ctrl_c()
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunProgress, "event", stop)
+        patch.setattr(RunsProgress, "event", stop)
         outcome = dynabro(*DIGITS, "--quiet")
     # what was shown, or was about to be, is stored
     check_interrupted(outcome, dynabro, folder / "results.db", rounds=10, evaluations=2)
@@ -965,11 +965,11 @@ def test_what_is_said_to_be_stored_is_stored(
 def test_what_comes_after_the_end_does_not_undo_it(
     dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(_self: RunProgress, _slot: int, _run: object, event: events.Event) -> None:
+    def stop(_self: RunsProgress, _slot: int, _run: object, event: events.Event) -> None:
         if isinstance(event, events.Finished):
             ctrl_c()
 
-    monkeypatch.setattr(RunProgress, "event", stop)
+    monkeypatch.setattr(RunsProgress, "event", stop)
     outcome = dynabro(*DIGITS, "--quiet")
     assert read(folder / "results.db", "SELECT status, rounds FROM runs") == [("finished", 40)]
     assert (outcome.code, "runs stored as interrupted: 0" in outcome.err) == (130, True)

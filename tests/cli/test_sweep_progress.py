@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from dynabro_cli import events
-from dynabro_cli.cli.progress import SweepProgress
+from dynabro_cli.cli.progress import RunsProgress
 from dynabro_cli.executors._api import Outcome
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
@@ -22,7 +22,7 @@ RUNS = [
 ]
 
 
-def begin(progress: SweepProgress, slot: int, run: Run, spent: int = 50) -> None:
+def begin(progress: RunsProgress, slot: int, run: Run, spent: int = 50) -> None:
     """A run begins, and comes as far as ``spent``."""
     progress.started(slot, run)
     progress.event(slot, run, started())
@@ -30,18 +30,18 @@ def begin(progress: SweepProgress, slot: int, run: Run, spent: int = 50) -> None
     progress.event(slot, run, events.RoundsDone((a_round(spent - 1, byzantine=7),), totals(spent)))
 
 
-def finish(progress: SweepProgress, slot: int, run: Run) -> None:
+def finish(progress: RunsProgress, slot: int, run: Run) -> None:
     """A run that has begun comes to its end."""
     progress.event(slot, run, evaluated(100, 0.875))
     progress.event(slot, run, finished(100))
     progress.ended(slot, Outcome(run, "finished", None))
 
 
-def show(*, quiet: bool = False) -> SweepProgress:
+def show(*, quiet: bool = False) -> RunsProgress:
     """Show a sweep of four runs: one stored, one that fails in its second attempt, two that
     finish.
     """
-    with SweepProgress(RUNS, quiet=quiet) as progress:
+    with RunsProgress(RUNS, quiet=quiet) as progress:
         progress.ended(0, Outcome(RUNS[0], "stored", None))
         begin(progress, 0, RUNS[1])
         begin(progress, 1, RUNS[2])
@@ -80,7 +80,7 @@ def test_a_terminal_gets_a_line_for_all_and_one_for_each_slot(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
-    with SweepProgress(RUNS, quiet=False) as progress:
+    with RunsProgress(RUNS, quiet=False) as progress:
         progress.ended(0, Outcome(RUNS[0], "stored", None))
         begin(progress, 0, RUNS[1], spent=70)
         begin(progress, 1, RUNS[2], spent=30)
@@ -129,7 +129,7 @@ def test_the_time_to_go_is_of_several_runs_at_a_time(
     """Two at a time spend 150 in 60 s; the other 250 take 100 s: with what is spent of the run in
     progress counted.
     """
-    with SweepProgress(RUNS, quiet=False) as progress:
+    with RunsProgress(RUNS, quiet=False) as progress:
         progress.started(0, RUNS[0])
         progress.started(1, RUNS[1])
         clock[0] += 60
@@ -142,7 +142,7 @@ def test_the_time_to_go_of_a_run_that_goes_on(
     capsys: pytest.CaptureFixture[str], clock: list[float]
 ) -> None:
     """Nine tenths of it were done before; the tenth took 10 s, and 300 are left."""
-    with SweepProgress(RUNS, quiet=False) as progress:
+    with RunsProgress(RUNS, quiet=False) as progress:
         progress.started(0, RUNS[0])
         progress.event(0, RUNS[0], dataclasses.replace(started(), resumed=totals(90)))
         clock[0] += 10
@@ -152,7 +152,7 @@ def test_the_time_to_go_of_a_run_that_goes_on(
 
 def test_a_run_that_spends_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with SweepProgress(RUNS, quiet=False) as progress:
+    with RunsProgress(RUNS, quiet=False) as progress:
         begin(progress, 0, RUNS[2], spent=120)
         assert [task.completed for task in progress._live.tasks] == [100, 100]
 

@@ -99,7 +99,7 @@ def test_what_is_refused(
 
 def test_progress_is_on_standard_error(dynabro: Dynabro) -> None:
     outcome = dynabro("verify", "kappa", "cwmed", "mean", *SMALL[:-1])
-    assert outcome.err == "cwmed: searching\nmean: searching\n"
+    assert outcome.err == "cwmed: searching, 1 of 2 rules\nmean: searching, 2 of 2 rules\n"
 
 
 # --- rate

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from dynabro_cli import testing
-from dynabro_cli.cli.new import KINDS, rendered
+from dynabro_cli.cli.catalogue import KINDS, rendered
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.plugins import attack as attack_of

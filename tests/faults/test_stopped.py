@@ -78,9 +78,7 @@ def test_it_leaves_the_files_of_its_successor_alone(clean: Content, place: Place
     ((name,),) = read(place.db, "SELECT checkpoint FROM runs")
     os.kill(first.pid, signal.SIGCONT)
     assert first.stderr is not None
-    while "waiting for the run, which is in progress elsewhere" not in (
-        line := first.stderr.readline()
-    ):
+    while "waiting for 1 run in progress elsewhere" not in (line := first.stderr.readline()):
         assert line, "the first does not wait for the second"
     assert name in [path.name for path in place.checkpoints()]
     os.kill(second.pid, signal.SIGCONT)

@@ -1,7 +1,10 @@
-"""Findings of a report: paired comparisons of methods, and the best trials of searches."""
+"""Findings of a report: the best method or rule under each attack, paired comparisons of methods,
+and the best trials of searches.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -11,24 +14,103 @@ import pandas as pd
 from sqlalchemy import Engine
 
 from dynabro_cli.components import format_value
-from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.errors import DynabroError, NotFoundError, SpecError
 from dynabro_cli.experiment.effect import CLOCK, ENTRY, READING
 from dynabro_cli.experiment.label import OTHERS
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.figures._columns import beside
+from dynabro_cli.figures._columns import COLUMNS, RULE, TUNING, beside, name_of
 from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._ranking import DEFENCE, Ranking, number, ranking
 from dynabro_cli.figures._searches import Searches, file_of, numbers_of, read_searches
 from dynabro_cli.store.read.pairs import Cell, Comparison, compare
 from dynabro_cli.store.read.queries import quoted
 from dynabro_cli.store.read.searches import named
 
+MOST_SWEEPS, MOST_CELLS, MOST_SHADE = 24, 4000, 45
+"""Most sweeps with answers, most cells of a matrix, and most of a colour in percent."""
+BOTH = f"{name_of('pre_aggregators')} and {name_of('aggregator')}"
 REFERENCE = "dynabro"
 MOST_METHODS, MOST_ROWS, MOST_TABLES = 8, 60, 40
 BEST, MOST_SEARCHES = 10, 60
 """Trials of a table of a search, and most of these tables."""
-COLUMNS = ["cell", "pairs", "A", "B", "A - B", "95% interval", "Holm's p", "better"]
+HEADER = ["cell", "pairs", "A", "B", "A - B", "95% interval", "Holm's p", "better"]
 
 Table = dict[str, Any]
+
+
+def answers(results: Results) -> list[dict[str, Any]]:
+    """Return a comparison for each sweep and task, and for each field that can be compared there;
+    the usual one first.
+
+    Each has ``sweep``, ``task``, ``label`` (the compared fields), ``sentence``, ``notes`` and
+    ``panels``: a title, columns, and rows of a label, cells, the worst cell, and the mean rank.
+    """
+    groups = [
+        (str(sweep), str(task), own)
+        for (sweep, task), own in results.runs.groupby(["sweep", "task"], sort=False)
+    ]
+    if len(results.sweeps) > 1:
+        groups = [
+            ("", str(task), own) for task, own in results.runs.groupby("task", sort=False)
+        ] + groups
+    found: list[dict[str, Any]] = []
+    for sweep, task, own in groups[:MOST_SWEEPS]:
+        several = results.sweeps if not sweep else ()
+        part = dataclasses.replace(results, runs=own, planned=own, sweeps=several)
+        varied = [
+            name for name in COLUMNS if name != READING and own[name].nunique(dropna=False) > 1
+        ]
+        fields = [name for name in varied if name in (*DEFENCE, *TUNING)]
+        if "pre_aggregators" in fields and "aggregator" in fields:
+            fields = [
+                RULE if name == "aggregator" else name
+                for name in fields
+                if name != "pre_aggregators"
+            ]
+        for rows in (None, *fields, *(["sweep"] if several else [])):
+            try:
+                ranked = ranking(part, None, rows=rows)
+            except DynabroError:  # too many matrices, or no number
+                continue
+            if len(ranked.rows) < 2 or len(ranked.cells) > MOST_CELLS:
+                continue
+            names = [rows] if rows else list(ranked.layout.rows)
+            label = " and ".join(map(name_of, names)).replace(BOTH, RULE)
+            answer = _shown(ranked) | {"sweep": sweep, "task": task, "label": label}
+            if not any({**answer, "label": ""} == {**other, "label": ""} for other in found):
+                found.append(answer)
+    return found
+
+
+def _shown(ranked: Ranking) -> dict[str, Any]:
+    means = ranked.cells["mean"].dropna()
+    low, high = means.min(), means.max()
+
+    def shade(mean: float) -> int:
+        """Return the share of a colour in percent: the ink stays readable on all shades."""
+        part = (mean - low) / (high - low) if high > low else 1.0
+        return round(MOST_SHADE * part) if math.isfinite(part) else 0
+
+    def shown(cell: Any) -> dict[str, Any]:
+        mean, _, spread = number(cell, " ", mark="").partition(" ")
+        counts = {name: int(getattr(cell, name)) for name in ("best", "tied", "n", "diverged")}
+        return {"mean": mean, "spread": spread, "shade": shade(cell.mean), **counts}
+
+    panels = []
+    for title in ranked.panels:
+        cells = {(cell.row, cell.column): cell for cell in ranked.panel(title).itertuples()}
+        columns = [name for name in ranked.columns if any(column == name for _, column in cells)]
+        rows = []
+        for row in ranked.rows:
+            of_row = [cells.get((row, column)) for column in columns]
+            first: Any = next((cell for cell in of_row if cell is not None), None)
+            if first is not None:
+                worst = {"mean": f"{first.worst:.3f}", "column": str(first.worst_column)}
+                texts = [None if cell is None else shown(cell) for cell in of_row]
+                worst["shade"] = str(shade(first.worst))
+                rows.append([row, texts, worst, f"{first.mean_rank:.2g}"])
+        panels.append({"title": title, "columns": columns, "rows": rows})
+    return {"sentence": ranked.sentence, "notes": ranked.notes, "panels": panels}
 
 
 def findings(
@@ -74,7 +156,7 @@ def findings(
             )
             rows = [_row(cell) for cell in found.cells[:MOST_ROWS]]
             tables.append(
-                {"caption": words, "columns": COLUMNS, "rows": rows, "notes": _notes(found)}
+                {"caption": words, "columns": HEADER, "rows": rows, "notes": _notes(found)}
             )
     return tables[:MOST_TABLES]
 

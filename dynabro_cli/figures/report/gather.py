@@ -21,8 +21,7 @@ from dynabro_cli.figures._data import Results, cells_of, read
 from dynabro_cli.figures._numbers import curves, fractions
 from dynabro_cli.figures._style import KNOWN
 from dynabro_cli.figures.any.timeline import TICKS, masks_of
-from dynabro_cli.figures.report.answers import answers
-from dynabro_cli.figures.report.findings import findings, searched
+from dynabro_cli.figures.report.findings import answers, findings, searched
 from dynabro_cli.store.origin import words_of
 from dynabro_cli.store.tables import RESULTS
 

@@ -142,13 +142,13 @@ def test_answers_are_the_numbers_of_a_matrix(gathered: Gathered, real_database: 
     own = [one for one in gathered()["answers"] if one["task"] == "digits"]
     assert own[0]["label"] == "method"
     (panel,) = own[0]["panels"]
-    means = {row[0]: float(row[1][0][0]) for row in panel["rows"]}
+    means = {row[0]: float(row[1][0]["mean"]) for row in panel["rows"]}
     stored = read(
         real_database,
         "SELECT AVG(final_accuracy) FROM runs WHERE task = 'digits' AND method = 'sgd'",
     )
     assert means["SGD"] == pytest.approx(stored[0][0], abs=6e-4)
-    best = [row[0] for row in panel["rows"] if row[1][0][2]]
+    best = [row[0] for row in panel["rows"] if row[1][0]["best"]]
     assert best == [max(means, key=lambda name: means[name])]
     assert own[0]["sentence"].startswith(best[0])
 

@@ -1,8 +1,9 @@
-"""``dynabro report``: stored runs as one HTML file."""
+"""``dynabro report`` and ``dynabro browse``: stored runs in a browser."""
 
 from __future__ import annotations
 
 import datetime as dt
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,8 @@ from dynabro_cli import __version__
 from dynabro_cli.cli.options import Database, Force, Plugins, Sweeps, Where
 from dynabro_cli.cli.output import size, tell_of_code
 from dynabro_cli.cli.plot import studio
-from dynabro_cli.cli.terminal import note, write
+from dynabro_cli.cli.terminal import note, say, write
+from dynabro_cli.errors import DynabroError, PreemptedError
 
 
 def report(
@@ -52,7 +54,7 @@ def report(
     runs = results.runs
     now = f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d %H:%M}"
     about = {"database": Path(shown(db)).name, "where": where, "made": now, "version": __version__}
-    text = page(title_of(runs), about, content(results, where, describe)).encode()
+    text = page(title_of(runs), about, content(results, where, _describe)).encode()
     if str(out) == "-":
         write(text)
         return
@@ -62,12 +64,51 @@ def report(
     note(f"{runs['id'].nunique()} runs written to {out} ({size(len(text))})")
 
 
-def describe(sweep: str) -> str:
+def _describe(sweep: str) -> str:
     """Return the description of a sweep that comes with the program; empty for another one."""
-    from dynabro_cli.errors import DynabroError
     from dynabro_cli.grid.sweep_lookup import load_sweep, shipped
 
     try:
         return load_sweep(sweep).description if sweep in shipped() else ""
     except DynabroError:
         return ""
+
+
+def browse(
+    db: Database = "results.db",
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, metavar="N", help="Port of this machine; 0 for any that is free."
+        ),
+    ] = 8001,
+    open_it: Annotated[
+        bool, typer.Option("--open", help="Open the page in the default browser, too.")
+    ] = False,
+    plugin: Plugins = None,
+) -> None:
+    """Show the database in a browser until Ctrl-C, also during runs. Nothing can be written.
+
+    Only this machine can open the pages, which are made by Datasette: tables with the meaning of
+    every column, facets, and SQL.
+
+    Example: dynabro browse --db results.db --port 0
+    """
+    from dynabro_cli.figures.report.site import FIRST, HOST, NAME, checked, listen, serve, site
+
+    path = checked(db)
+    with listen(port) as bound:
+        url = f"http://{HOST}:{bound.getsockname()[1]}/{NAME}/{FIRST}"
+        app = site(path)
+        say(url, flush=True)
+        note(f"{path} is shown there, read-only, until Ctrl-C")
+        if open_it:
+            webbrowser.open(url)
+        try:
+            serve(app, bound)
+        except KeyboardInterrupt:  # the usual end
+            return
+        except PreemptedError:
+            raise PreemptedError(
+                "terminated; the pages are closed, and the database is as it was"
+            ) from None
