@@ -18,7 +18,7 @@ from dynabro_cli.components import format_value
 from dynabro_cli.errors import SpecError
 
 if TYPE_CHECKING:
-    from dynabro_cli.grid.selection import Candidate, Ranking
+    from dynabro_cli.analysis.selection import Candidate, Ranking
     from dynabro_cli.store.care.outputs import Output
 
 
@@ -67,10 +67,10 @@ def select(
 
     Example: dynabro select grid.yaml --over learning_rate --worst attack --yaml chosen.yaml
     """
+    from dynabro_cli.analysis.selection import SELECTED, as_sweep, check_fields, choose, read_scores
     from dynabro_cli.cli.search import of_search
     from dynabro_cli.experiment.spec import full_name
     from dynabro_cli.grid.plan import plan
-    from dynabro_cli.grid.selection import SELECTED, as_sweep, check_fields, choose, read_scores
     from dynabro_cli.grid.sweep_lookup import load_sweep
     from dynabro_cli.search.file import is_search
     from dynabro_cli.store.care.outputs import Output

@@ -17,10 +17,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from sqlalchemy import Engine
 
-from dynabro_cli.components.digests import CodeComparison, compare
-from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
-from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
-from dynabro_cli.figures._data import (
+from dynabro_cli.analysis.results import (
     ComputeIdentities,
     MeasureWindow,
     Results,
@@ -29,6 +26,9 @@ from dynabro_cli.figures._data import (
     missing,
     read_runs,
 )
+from dynabro_cli.components.digests import CodeComparison, compare
+from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
+from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
 from dynabro_cli.figures._style import WIDTHS, for_print, plain_powers
 from dynabro_cli.figures._tables import in_html, in_latex
 from dynabro_cli.store.care.outputs import CSV, HTML, PICTURES, Output

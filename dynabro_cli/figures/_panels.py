@@ -13,8 +13,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from dynabro_cli.errors import many
-from dynabro_cli.figures._columns import (
+from dynabro_cli.analysis.columns import (
     RULES,
     TASKS,
     method_label,
@@ -23,7 +22,8 @@ from dynabro_cli.figures._columns import (
     rates_of,
     short,
 )
-from dynabro_cli.figures._data import Results, missing
+from dynabro_cli.analysis.results import Results, missing
+from dynabro_cli.errors import many
 from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, narrow, note_size, width_of
 
 ACCURACY = "test accuracy"

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import GRIDS
-from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import setting
 from tests.cli.conftest import Dynabro
 from tests.figures.conftest import LARGE

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dynabro_cli.figures._columns import method_label
+from dynabro_cli.analysis.columns import method_label
+from dynabro_cli.analysis.paired_tests import holm, paired, student
 from dynabro_cli.figures._style import KNOWN, LINES, looks
-from dynabro_cli.store.read.pairs import holm, paired, student
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import AT_GRADIENT, SMALL, fill, planned
 from tests.figures.test_figures import read

@@ -9,11 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.colors import is_color_like
 
-from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.effect import READING
-from dynabro_cli.experiment.label import telling_apart
-from dynabro_cli.figures._api import Choice
-from dynabro_cli.figures._columns import (
+from dynabro_cli.analysis.columns import (
     COLUMNS,
     RULE,
     TUNING,
@@ -27,6 +23,10 @@ from dynabro_cli.figures._columns import (
     titled,
     with_columns,
 )
+from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.effect import READING
+from dynabro_cli.experiment.label import telling_apart
+from dynabro_cli.figures._api import Choice
 from dynabro_cli.figures._style import Line, looks
 
 MOST_PANELS, MOST_SERIES = 12, 16

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from dynabro_cli.analysis.cells import curves, within
+from dynabro_cli.analysis.columns import column_of, metric_of, short, with_columns
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._columns import column_of, metric_of, short, with_columns
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import curves, within
 from dynabro_cli.figures._panels import draw_curves, legend, millions, panel_grid, subtitle
 from dynabro_cli.figures.any._choice import default_facet, panels_of, series_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._columns import (
+from dynabro_cli.analysis.cells import final_values, points_of
+from dynabro_cli.analysis.columns import (
     axis_label,
     column_of,
     having,
@@ -16,8 +16,8 @@ from dynabro_cli.figures._columns import (
     tick,
     with_columns,
 )
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import final_values, points_of
+from dynabro_cli.analysis.results import Results
+from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._panels import draw_finals, legend, panel_grid, subtitle
 from dynabro_cli.figures._tables import as_table
 from dynabro_cli.figures.any._choice import apart, default_facet, panels_of, series_of

@@ -10,11 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 
-from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.effect import READING
-from dynabro_cli.experiment.label import telling_apart
-from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._columns import (
+from dynabro_cli.analysis.cells import final_values, worst_of
+from dynabro_cli.analysis.columns import (
     COLUMNS,
     axis_label,
     column_of,
@@ -26,8 +23,11 @@ from dynabro_cli.figures._columns import (
     tick,
     with_columns,
 )
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import final_values
+from dynabro_cli.analysis.results import Results
+from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.effect import READING
+from dynabro_cli.experiment.label import telling_apart
+from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._panels import draw_matrix, panel_grid, subtitle
 from dynabro_cli.figures.any._choice import apart, panels_of
 
@@ -71,7 +71,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
             f"Try: --facet {mixed[0]}, or --where with one value"
         )
     cells = final_values(results, [*shown, *hidden], metric.final)
-    numbers = _worst(cells, shown, highest=not metric.higher)
+    numbers = cells[cells.index == worst_of(cells, shown, higher=metric.higher)]
     panels = panels_of(results.runs, facet, choice)
     columns, rows = (choice.arranged(ordered(results.runs, name)) for name in (x, y))
     long = max(len(str(value)) for value in rows) > 24
@@ -113,19 +113,6 @@ def _method(results: Results, shown: Sequence[str]) -> str | None:
     names = ("task", "method", READING)
     return next(
         (name for name in names if name not in shown and results.runs[name].nunique() > 1), None
-    )
-
-
-def _worst(cells: pd.DataFrame, shown: Sequence[str], *, highest: bool) -> pd.DataFrame:
-    """Return the row of each cell with the worst mean; an undefined mean is worse than any
-    other.
-    """
-    signed = cells.assign(order=(-cells["mean"] if highest else cells["mean"]).fillna(-np.inf))
-    return (
-        signed.sort_values("order", kind="stable")
-        .drop_duplicates(list(shown))
-        .sort_index()
-        .drop(columns="order")
     )
 
 

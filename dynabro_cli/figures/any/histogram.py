@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dynabro_cli.analysis.cells import fractions
+from dynabro_cli.analysis.columns import column_of, short
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._columns import column_of, short
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import fractions
 from dynabro_cli.figures._panels import draw_fractions, panel_grid, subtitle
 from dynabro_cli.figures.any._choice import panels_of
 

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.columns import short
+from dynabro_cli.analysis.searches import About, Searches, numbers_of, read_searches
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.figures._api import Drawn, record
-from dynabro_cli.figures._columns import short
 from dynabro_cli.figures._panels import blank, write_above
-from dynabro_cli.figures._searches import About, Searches, numbers_of, read_searches
 from dynabro_cli.figures._style import LINES, narrow
 
 MOST_SLICES, MOST_HISTORIES = 8, 48

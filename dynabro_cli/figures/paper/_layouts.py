@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 
+from dynabro_cli.analysis.cells import curves, final_values, fractions, points_of, within
+from dynabro_cli.analysis.columns import DELTA_MAX, rate_axis
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Drawn
-from dynabro_cli.figures._columns import DELTA_MAX, rate_axis
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import curves, final_values, fractions, points_of, within
 from dynabro_cli.figures._panels import (
     ACCURACY,
     blank,

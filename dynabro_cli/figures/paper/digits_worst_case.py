@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from dynabro_cli.analysis.cells import final_values, worst_of
+from dynabro_cli.analysis.columns import rate
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import rate
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import final_values
 from dynabro_cli.figures._panels import SHARES, blank, draw_matrix, entitle, methods
 from dynabro_cli.figures._style import narrow, note_size
 
@@ -35,7 +35,8 @@ def draw(results: Results) -> Drawn:
     cells = final_values(results, ("method", "switching", "aggregator", "attack")).assign(
         name=lambda own: _names(own["attack"])
     )
-    worst = _worst(cells)
+    attacked = cells[cells["attack"] != NO_ATTACK]
+    worst = attacked[attacked.index == worst_of(attacked, ("method", "switching", "aggregator"))]
     plan = results.planned
     rules, attacks = (
         list(dict.fromkeys(plan["aggregator"])),
@@ -126,18 +127,6 @@ def _worst_only(worst: pd.DataFrame, rules: list[str], kinds: dict[tuple[str, st
     panel.tick_params(labelsize=size)
     picture.colorbar(mesh, ax=panel, label="final test accuracy", shrink=0.8, pad=0.02)
     return picture
-
-
-def _worst(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the cell of each method, strategy and rule with the lowest mean under an attack; a
-    missing mean counts as the lowest.
-    """
-    attacked = cells[cells["attack"] != NO_ATTACK]
-    order = attacked["mean"].fillna(-np.inf)
-    places = order.groupby(
-        [attacked[name] for name in ("method", "switching", "aggregator")], sort=False
-    ).idxmin()
-    return attacked.loc[places]
 
 
 def _names(attacks: pd.Series) -> pd.Series:

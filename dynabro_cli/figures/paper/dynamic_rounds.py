@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pandas as pd
 
+from dynabro_cli.analysis.cells import final_values, points_of
+from dynabro_cli.analysis.columns import RULES, TASKS
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import RULES, TASKS
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import final_values, points_of
 from dynabro_cli.figures._panels import ACCURACY, blank, draw_finals, entitle, legend, methods
 from dynabro_cli.figures._style import looks, narrow
 from dynabro_cli.methods._levels import planned

@@ -6,10 +6,10 @@ import dataclasses
 
 import pandas as pd
 
+from dynabro_cli.analysis.cells import final_values, points_of
+from dynabro_cli.analysis.columns import RULES, method_label, rate_axis
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import RULES, method_label, rate_axis
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import final_values, points_of
 from dynabro_cli.figures._panels import ACCURACY, blank, draw_finals, entitle, legend, rates
 from dynabro_cli.figures._style import looks, narrow
 

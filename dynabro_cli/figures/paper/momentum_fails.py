@@ -13,10 +13,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dynabro_cli.analysis.cells import curves
+from dynabro_cli.analysis.columns import BETA, RULES
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import BETA, RULES
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import curves
 from dynabro_cli.figures._panels import blank, draw_curves, entitle, legend
 from dynabro_cli.figures._style import PAGE, STRENGTHS, Line, narrow
 

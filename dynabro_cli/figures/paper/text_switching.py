@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from dynabro_cli.analysis.cells import curves
+from dynabro_cli.analysis.columns import method_label
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import method_label
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import curves
 from dynabro_cli.figures._panels import SAMPLES, blank, draw_curves, entitle, legend, memory, rates
 from dynabro_cli.figures._style import looks, narrow
 

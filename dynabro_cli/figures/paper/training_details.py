@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from dynabro_cli.analysis.columns import TASKS, method_label
+from dynabro_cli.analysis.results import Results, read
 from dynabro_cli.experiment.complete import parse_drops
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import TASKS, method_label
-from dynabro_cli.figures._data import Results, read
 from dynabro_cli.figures._tables import draw_table
 from dynabro_cli.store.claims import RESULTS
 

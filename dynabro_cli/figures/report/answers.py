@@ -7,11 +7,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from dynabro_cli.analysis.columns import COLUMNS, RULE, TUNING, name_of
+from dynabro_cli.analysis.ranking import DEFENCE, Ranking, number, ranking
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.experiment.effect import READING
-from dynabro_cli.figures._columns import COLUMNS, RULE, TUNING, name_of
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._ranking import DEFENCE, Ranking, number, ranking
 
 MOST_SWEEPS, MOST_CELLS = 24, 4000
 """Most sweeps with answers, and most cells of a matrix."""

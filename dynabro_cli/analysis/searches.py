@@ -15,8 +15,8 @@ import pandas as pd
 import yaml
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.results import adversaries_of, cells_of, read, read_runs
 from dynabro_cli.errors import NotFoundError
-from dynabro_cli.figures._data import adversaries_of, cells_of, read, read_runs
 from dynabro_cli.store.open.translation import translated_errors
 from dynabro_cli.store.read.searches import GOALS, Goal, is_sweep, text_of
 

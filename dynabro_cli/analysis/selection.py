@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from dynabro_cli.analysis.paired_tests import mean_and_std
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
 from dynabro_cli.experiment.label import cell
@@ -133,18 +133,15 @@ def _candidate(
     by_worst: dict[tuple[Any, ...], list[EndScore]] = {}
     for run in runs:
         by_worst.setdefault(_of(run, worst), []).append(scores[run.key])
-    means = {
-        where: statistics.fmean(score.accuracy for score in found)
-        for where, found in by_worst.items()
+    spreads = {
+        where: mean_and_std([score.accuracy for score in ends]) for where, ends in by_worst.items()
     }
-    lowest = min(means, key=lambda where: means[where])
-    accuracies = [score.accuracy for score in by_worst[lowest]]
+    lowest = min(spreads, key=lambda where: spreads[where][0])
     return Candidate(
-        values=values,
-        worst=dict(zip(worst, lowest, strict=True)),
-        mean=means[lowest],
-        std=statistics.stdev(accuracies) if len(accuracies) > 1 else None,
-        seeds=len(accuracies),
+        values,
+        dict(zip(worst, lowest, strict=True)),
+        *spreads[lowest],
+        seeds=len(by_worst[lowest]),
         diverged=sum(score.status == "diverged" for score in by_worst[lowest]),
         runs=tuple(runs),
     )

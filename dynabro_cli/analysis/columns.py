@@ -17,7 +17,7 @@ from dynabro_cli.experiment.label import CELL, OTHERS
 from dynabro_cli.experiment.spec import COMPONENTS, fields, full_name
 
 if TYPE_CHECKING:
-    from dynabro_cli.figures._data import Results
+    from dynabro_cli.analysis.results import Results
 
 COLUMNS = (
     *(name for name in (*CELL, *OTHERS) if name != "seed" and fields()[name].result),
