@@ -80,11 +80,10 @@ def within(low: Any, high: Any, value: str) -> tuple[Any, Any]:
     return (np.clip(low, 0, 1), np.clip(high, 0, 1)) if value in ACCURACIES else (low, high)
 
 
-def points_of(results: Results, x: str, series: str, value: str = "final_accuracy") -> pd.DataFrame:
-    """Return ``x``, ``series`` and ``value`` of every run, for the points of ``draw_finals``."""
-    return pd.DataFrame(
-        {"x": results.runs[x], "series": results.runs[series], "value": results.runs[value]}
-    )
+def with_std(curves: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Return curves whose ``low`` and ``high`` are one standard deviation from the mean."""
+    low, high = within(curves["mean"] - curves["std"], curves["mean"] + curves["std"], value)
+    return curves.assign(low=low, high=high)
 
 
 def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,10 @@ class Results:
         of Byzantine workers.
         """
         return self._rows("byzantine_histogram", "run_id, byzantine")
+
+    def named(self, name: Callable[[pd.DataFrame], pd.DataFrame]) -> Results:
+        """Return the results with columns that ``name`` adds to the runs and to the plan."""
+        return replace(self, runs=name(self.runs), planned=name(self.planned))
 
     def changes(self, run_id: int) -> pd.DataFrame:
         """Return the stored changes of a run's Byzantine set: ``tick``, and ``byzantine``, the
@@ -179,6 +183,13 @@ def _wide(metrics: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
         index=keys, columns="name", values="value", dropna=False
     )
     return wide.add_prefix("metric:").reset_index()
+
+
+def rows_with(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
+    """Return the rows with these values of columns."""
+    for name, value in values.items():
+        frame = frame[frame[name] == value]
+    return frame
 
 
 def in_order(runs: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:

@@ -143,15 +143,15 @@ def chosen(runs: pd.DataFrame, choice: Choice) -> tuple[str, Choice]:
 
 
 def panels_of(
-    runs: pd.DataFrame, facet: str | None, choice: Choice
-) -> list[tuple[str, pd.DataFrame]]:
-    """Yield the runs of each panel, with its title.
+    runs: pd.DataFrame, numbers: pd.DataFrame, facet: str | None, choice: Choice
+) -> list[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    """Return the title of each panel, its runs, and its rows of ``numbers``.
 
     Raises:
         SpecError: There are too many panels to read.
     """
     if facet is None:
-        return [("", runs)]
+        return [("", runs, numbers)]
     values = choice.arranged(ordered(runs, facet))
     if len(values) > MOST_PANELS:
         raise SpecError(
@@ -159,7 +159,10 @@ def panels_of(
             "Try: --where"
         )
     return [
-        (choice.label(value, titled(runs, facet, value)), runs[runs[facet] == value])
+        (
+            choice.label(value, titled(runs, facet, value)),
+            *(frame[frame[facet] == value] for frame in (runs, numbers)),
+        )
         for value in values
     ]
 

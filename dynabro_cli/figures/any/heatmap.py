@@ -72,7 +72,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
         )
     cells = final_values(results, [*shown, *hidden], metric.final)
     numbers = cells[cells.index == worst_of(cells, shown, higher=metric.higher)]
-    panels = panels_of(results.runs, facet, choice)
+    panels = panels_of(results.runs, numbers, facet, choice)
     columns, rows = (choice.arranged(ordered(results.runs, name)) for name in (x, y))
     long = max(len(str(value)) for value in rows) > 24
     figure, axes = panel_grid(
@@ -81,8 +81,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
         across=1 if long else 2 if len(columns) > 3 else 3,
     )
     limits = (float(numbers["mean"].min()), float(numbers["mean"].max()))
-    for panel, (title, own) in zip(axes, panels, strict=False):
-        part = numbers if facet is None else numbers[numbers[facet] == own[facet].iloc[0]]
+    for panel, (title, _, part) in zip(axes, panels, strict=True):
         mesh = _draw(panel, part.set_index([y, x]), rows, columns, hidden, limits)
         panel.set_xticks(
             range(len(columns)),
@@ -125,12 +124,12 @@ def _draw(
     limits: tuple[float, float],
 ) -> QuadMesh:
     values = np.full((len(rows), len(columns)), np.nan)
-    notes = [[""] * len(columns) for _ in rows]
+    words = [[""] * len(columns) for _ in rows]
     for (row, column), cell in part.iterrows():
         place = rows.index(row), columns.index(column)
         values[place] = cell["mean"]
         name = short(str(cell[hidden[0]]).partition(":")[0], 20) if hidden else ""
-        notes[place[0]][place[1]] = (
-            name if len(name) <= MOST_LETTERS else name.replace("-", "-\n", 1)
-        )
-    return draw_matrix(panel, values, notes, limits)[1]
+        if len(name) > MOST_LETTERS:
+            name = name.replace("-", "-\n", 1)
+        words[place[0]][place[1]] = f"{cell['mean']:.3g}\n{name}".strip()
+    return draw_matrix(panel, values, words, limits)[1]

@@ -107,9 +107,7 @@ def _picture(numbers: pd.DataFrame, notes: Sequence[str]) -> Figure:
     panel = axes[0, 0]
     values = numbers[[names[name] for name in shown]].to_numpy(dtype=float)
     words = table[shown].to_numpy().tolist()
-    places, _ = draw_matrix(
-        panel, values, [[""] * len(shown)] * len(numbers), SHARES, words=words, size=size
-    )
+    places, _ = draw_matrix(panel, values, words, SHARES, size=size)
     panel.xaxis.tick_top()
     panel.set_xticks(places, [name.strip() for name in shown])
     panel.set_yticks(range(len(numbers)), table["defence"])

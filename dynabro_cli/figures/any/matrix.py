@@ -125,15 +125,7 @@ def _draw(
             va="center",
             fontsize=size,
         )
-    mesh = draw_matrix(
-        panel,
-        values,
-        [[""] * len(values[0])] * len(rows),
-        limits,
-        words=words,
-        bold=bold,
-        size=size,
-    )[1]
+    mesh = draw_matrix(panel, values, words, limits, bold=bold, size=size)[1]
     panel.axvline(len(columns) - 0.5, color="white", linewidth=3)
     for side in panel.spines.values():
         side.set_visible(False)

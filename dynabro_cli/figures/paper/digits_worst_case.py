@@ -77,22 +77,13 @@ def draw(results: Results) -> Drawn:
         values = np.column_stack(
             [lowest["mean"].to_numpy(dtype=float), means.to_numpy(dtype=float)]
         )
-        notes = [[name, *[""] * len(attacks)] for name in lowest["name"].fillna("")]
+        words = [
+            [f"{_share(value)} {name}", *[""] * len(attacks)]
+            for value, name in zip(lowest["mean"], lowest["name"], strict=True)
+        ]
         places, mesh = draw_matrix(
-            panel, values, notes, SHARES, [WIDE, *[1.0] * len(attacks)], texts=()
+            panel, values, words, SHARES, [WIDE, *[1.0] * len(attacks)], size=size
         )
-        for row, (value, note) in enumerate(zip(values[:, 0], notes, strict=True)):
-            dark = value < 0.55
-            text = f"{value:.3f} {note[0]}".removeprefix("0")
-            panel.text(
-                places[0],
-                row,
-                text,
-                ha="center",
-                va="center",
-                fontsize=size,
-                color="white" if dark else "black",
-            )
         panel.axvline(WIDE - 0.5, color="white", linewidth=2)
         diverged = own.pivot(index="aggregator", columns="name", values="diverged").reindex(
             rules, columns=attacks
@@ -121,12 +112,18 @@ def _worst_only(worst: pd.DataFrame, rules: list[str], kinds: dict[tuple[str, st
     values = np.column_stack(
         [lowest.loc[method, strategy].reindex(rules) for method, strategy in kinds]
     )
-    places, mesh = draw_matrix(panel, values, [[""] * len(kinds)] * len(rules), SHARES, size=size)
+    words = [[_share(value) for value in row] for row in values]
+    places, mesh = draw_matrix(panel, values, words, SHARES, size=size)
     panel.set_xticks(places, list(kinds.values()), rotation=90)
     panel.set_yticks(range(len(rules)), rules)
     panel.tick_params(labelsize=size)
     picture.colorbar(mesh, ax=panel, label="final test accuracy", shrink=0.8, pad=0.02)
     return picture
+
+
+def _share(value: float) -> str:
+    """Return three digits of an accuracy, without the zero before the point."""
+    return f"{value:.3f}".removeprefix("0")
 
 
 def _names(attacks: pd.Series) -> pd.Series:
