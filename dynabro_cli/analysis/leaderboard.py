@@ -263,9 +263,7 @@ def headline(numbers: pd.DataFrame) -> list[str]:
             .max()
         )
         if len(others):
-            line += (
-                ". Separated: "
-                f"{', '.join(f'{method} (at most {value:.2f})' for method, value in others.items())}"  # noqa: E501
-            )
+            worse = (f"{method} (at most {value:.2f})" for method, value in others.items())
+            line += f". Separated: {', '.join(worse)}"
         lines.append(line)
     return lines

@@ -26,9 +26,10 @@ from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.read.queries import query
 
 SCORES = f"""
-    SELECT run_key, status, validation_accuracy FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds
+    SELECT run_key, status, validation_accuracy
+    FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds
     WHERE {RESULTS} AND validation_accuracy IS NOT NULL
-"""  # noqa: E501
+"""
 SUFFIX = "-selected"
 """End of the name of a sweep of chosen runs."""
 USUAL = 0.1
@@ -67,7 +68,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Selection:
     """A configuration, and its candidates from the best to the worst; of equal ones the sweep's
     first comes first.
     """
@@ -82,7 +83,7 @@ class Ranking:
 
 def choose(
     planned: PlannedRuns, scores: Mapping[str, EndScore], over: Sequence[str], worst: Sequence[str]
-) -> list[Ranking]:
+) -> list[Selection]:
     """Find, for each configuration of a sweep, the values of ``over`` whose worst accuracy over
     ``worst`` is highest.
 
@@ -119,7 +120,7 @@ def choose(
             for values, runs in tried.items()
         ]
         ranked = sorted(found, key=lambda candidate: -candidate.mean)
-        choices.append(Ranking(dict(zip(others, configuration, strict=True)), tuple(ranked)))
+        choices.append(Selection(dict(zip(others, configuration, strict=True)), tuple(ranked)))
     return choices
 
 
@@ -243,7 +244,7 @@ def _is_selected(path: Path) -> bool:
 SELECTED = FileKind("a sweep that dynabro select wrote", _is_selected)
 
 
-def as_sweep(planned: PlannedRuns, choices: Sequence[Ranking]) -> str:
+def as_sweep(planned: PlannedRuns, choices: Sequence[Selection]) -> str:
     """Return the chosen runs as a sweep in YAML, with the whole training set: all their points,
     with every seed.
     """

@@ -27,7 +27,7 @@ from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
 from dynabro_cli.figures._style import WIDTHS, for_print, plain_powers
-from dynabro_cli.figures._tables import in_html, in_latex
+from dynabro_cli.figures._tables import in_html, latex_table
 from dynabro_cli.store.care.outputs import CSV, HTML, PICTURES, Output
 
 MOST_TOLD = 4
@@ -134,13 +134,15 @@ class Studio:
         return read_runs(self._engine, self._where, self._sweeps)
 
     def draw(self, name: str, choice: Choice, saved_as: str | None = None) -> Made:
-        """Draw a plot of any runs, or a figure of another table.
+        """Draw a plot of any runs, or a figure of another table; ``saved_as`` names the files, by
+        default the plot.
 
         Raises:
-            SpecError: The options do not fit the figure.
+            NotFoundError: There are no runs, or the condition holds for none of them.
+            SpecError: The options do not fit the plot or the runs.
         """
         if name not in RECORDS:
-            return self.draw_any(name, choice, saved_as)
+            return self._save(name, self.results, choice, saved_as)
         if choice != Choice():
             raise SpecError(f"{name} shows no runs; --x and the like are for the plots of any runs")
         return self.draw_record(name, saved_as)[1]
@@ -175,15 +177,6 @@ class Studio:
             if len(runs):
                 return self._save(name, self._results(runs, planned, variant.label), None, saved_as)
         return None
-
-    def draw_any(self, name: str, choice: Choice, saved_as: str | None = None) -> Made:
-        """Draw a plot of any runs; ``saved_as`` names the files, by default the plot.
-
-        Raises:
-            NotFoundError: There are no runs, or the condition holds for none of them.
-            SpecError: The options do not fit the plot or the runs.
-        """
-        return self._save(name, self.results, choice, saved_as)
 
     @property
     def results(self) -> Results:
@@ -314,7 +307,9 @@ def _picture(drawn: Drawn, kind: str) -> bytes:
 def _table(drawn: Drawn, kind: str, name: str) -> bytes:
     table = pd.DataFrame() if drawn.table is None else drawn.table
     if kind == TEX:
-        return in_latex(table, "\n".join([name, *drawn.notes]), drawn.bold).encode()
+        rows = table.astype(str).values.tolist()
+        notes = "\n".join([name, *drawn.notes])
+        return latex_table([*map(str, table)], rows, notes, drawn.bold).encode()
     return in_html(table, name, drawn.notes, drawn.bold).encode()
 
 

@@ -58,16 +58,13 @@ def _numbers(found: Searches, name: str) -> pd.DataFrame:
     own, about = found.trials[found.trials["search"] == name], found.of(name)
     finite = own["value"].where(own["status"] == "finished")
     best = finite.cummax() if about.maximize else finite.cummin()
-    repeated = [_mean(runs, about) for _, runs in found._replace(trials=own).repetitions()]
+    repetitions = found._replace(trials=own).repetitions()
+    repeated = [float(numbers_of(runs, about.goal).mean()) for _, runs in repetitions]
     choices = own["parameters"].map(
         lambda one: ", ".join(f"{key}={_text(value)}" for key, value in one.items())
     )
     kept = own[["search", "number", "status", "value", "parameters"]]
     return kept.assign(best=best.ffill(), repeated=repeated, choices=choices)
-
-
-def _mean(runs: pd.DataFrame, about: About) -> float:
-    return float(numbers_of(runs, about.goal).mean()) if len(runs) else math.nan
 
 
 def _text(value: Any) -> str:

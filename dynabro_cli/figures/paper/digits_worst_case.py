@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from dynabro_cli.analysis.cells import final_values, worst_of
 from dynabro_cli.analysis.columns import rate
-from dynabro_cli.analysis.results import Results
+from dynabro_cli.analysis.results import Results, rows_with
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._panels import SHARES, blank, draw_matrix, entitle, methods
 from dynabro_cli.figures._style import narrow, note_size
@@ -67,11 +67,13 @@ def draw(results: Results) -> Drawn:
     )
     for panel, (method, label, strategy) in zip(axes[:, 0], kinds, strict=True):
         own, lowest = (
-            table[(table["method"] == method) & (table["switching"] == strategy)]
-            for table in (cells, worst)
+            rows_with(table, method=method, switching=strategy) for table in (cells, worst)
         )
-        means = own.pivot(index="aggregator", columns="name", values="mean").reindex(
-            rules, columns=attacks
+        means, diverged = (
+            own.pivot(index="aggregator", columns="name", values=value).reindex(
+                rules, columns=attacks
+            )
+            for value in ("mean", "diverged")
         )
         lowest = lowest.set_index("aggregator").reindex(rules)
         values = np.column_stack(
@@ -85,9 +87,6 @@ def draw(results: Results) -> Drawn:
             panel, values, words, SHARES, [WIDE, *[1.0] * len(attacks)], size=size
         )
         panel.axvline(WIDE - 0.5, color="white", linewidth=2)
-        diverged = own.pivot(index="aggregator", columns="name", values="diverged").reindex(
-            rules, columns=attacks
-        )
         for row, column in np.argwhere(diverged.fillna(0).to_numpy() > 0):
             panel.plot(
                 places[column + 1], row, "x", color="red", markersize=2.5, markeredgewidth=0.7

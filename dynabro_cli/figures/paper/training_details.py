@@ -32,8 +32,8 @@ ROWS = {
 HEAD = "FC(10), softmax in the loss"
 ARCHITECTURES = {
     "cnn-mnist": f"Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)-ReLU-{HEAD}",
-    "cnn-cifar": "Conv(64)-ReLU-BatchNorm-Conv(64)-ReLU-BatchNorm-MaxPool-Dropout(0.25)-Conv(128)-ReLU-BatchNorm-"  # noqa: E501
-    f"Conv(128)-ReLU-BatchNorm-MaxPool-Dropout(0.25)-FC(128)-ReLU-Dropout(0.25)-{HEAD}",
+    "cnn-cifar": "Conv(64)-ReLU-BatchNorm-Conv(64)-ReLU-BatchNorm-MaxPool-Dropout(0.25)-"
+    f"Conv(128)-ReLU-BatchNorm-Conv(128)-ReLU-BatchNorm-MaxPool-Dropout(0.25)-FC(128)-ReLU-Dropout(0.25)-{HEAD}",
 }
 """The layers of the paper's networks, in its notation."""
 PAPERS = ("sgd", "momentum", "dynabro")
