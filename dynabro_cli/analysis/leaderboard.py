@@ -56,7 +56,7 @@ class Worst(NamedTuple):
 NOBODY = Worst(math.nan, "", {}, math.nan)
 
 
-def leaderboard(found: Searches) -> pd.DataFrame:
+def leaderboard(searches: Searches) -> pd.DataFrame:
     """Return one row per setting that was searched, with the highest accuracy between rounds first.
 
     For each of ``COLUMNS`` it has the lowest mean over the seeds, its attack, the lowest accuracy
@@ -67,12 +67,13 @@ def leaderboard(found: Searches) -> pd.DataFrame:
         NotFoundError: No search has repeated its best trials.
         SpecError: The searches are of different problems, such as two tasks.
     """
-    lowest = {
-        name for name, about in found.about.items() if about.goal == ACCURACY and not about.maximize
-    }
-    rows = _rows(
-        found._replace(trials=found.trials[found.trials["search"].map(file_of).isin(lowest)])
-    )
+    lowest = [
+        name
+        for name, about in searches.about.items()
+        if about.goal == ACCURACY and not about.maximize
+    ]
+    counted = searches.trials["search"].map(file_of).isin(lowest)
+    rows = _rows(searches._replace(trials=searches.trials[counted]))
     if not rows:
         raise NotFoundError(
             "no search with 'minimize: final_accuracy' has repeated its best trials yet. Try: "
@@ -85,49 +86,48 @@ def leaderboard(found: Searches) -> pd.DataFrame:
     return numbers
 
 
-def _rows(found: Searches) -> list[dict[str, Any]]:
+def _rows(searches: Searches) -> list[dict[str, Any]]:
     """Return the rows, with the highest accuracy between rounds first."""
-    adversaries = adversaries_of(found.runs)
-    runs = found.runs[list(READ)].assign(
-        setting=found.runs["spec"].map(_setting),
+    adversaries = adversaries_of(searches.runs)
+    runs = searches.runs[list(READ)].assign(
+        setting=searches.runs["spec"].map(_setting),
+        # a clock without effect is the usual one
         clocks=[
             USUAL_CLOCK if adversary.any_clock else adversary.clock for adversary in adversaries
         ],
         any_clock=[adversary.any_clock for adversary in adversaries],
     )
-    ended = found.trials[found.trials["status"].isin(("finished", "pruned"))]
+    ended = searches.trials[searches.trials["status"].isin(("finished", "pruned"))]
     by_key = runs.drop_duplicates("run_key").set_index("run_key")
-    known = ended["run_keys"].map(lambda keys: by_key["setting"].get(keys[0]))
+    settings = ended["run_keys"].map(lambda keys: by_key["setting"].get(keys[0]))
     # trials that were pruned, or whose runs were removed from a database to give away, count for
     # the setting of their search
-    trials = known.fillna(known.groupby(ended["search"]).transform("first")).value_counts()
+    by_search = settings.groupby(ended["search"]).transform("first")
+    trials = settings.fillna(by_search).value_counts()
     repeated: dict[str, list[pd.DataFrame]] = {}
     problems: dict[tuple[str, ...], list[str]] = {}
-    finished = ended[known.notna() & (ended["status"] == "finished")]
-    for trial, own in found._replace(trials=finished, runs=runs).repetitions():
-        if len(own):
-            first = own.iloc[0]
-            repeated.setdefault(first["setting"], []).append(own)
-            problems.setdefault(tuple(str(first[name]) for name in PROBLEM), []).append(
-                trial.search
-            )
+    finished = ended[settings.notna() & (ended["status"] == "finished")]
+    for trial, cell in searches._replace(trials=finished, runs=runs).repetitions():
+        if len(cell):
+            first = cell.iloc[0]
+            repeated.setdefault(first["setting"], []).append(cell)
+            problem = tuple(str(first[name]) for name in PROBLEM)
+            problems.setdefault(problem, []).append(trial.search)
     _check_one(problems)
     names = method_names(runs[runs["setting"].isin(list(repeated))])
     rows = []
     for setting, candidates in repeated.items():
-        own = runs[runs["setting"] == setting]
+        tried = runs[runs["setting"] == setting]
         free = runs[(runs["attack"] == NONE) & (runs["setting"] == _with_budget(setting, LONG))]
         seeds = set(candidates[0]["seed"])
-        others = [
-            cell.drop_duplicates("seed")
-            for _, cell in own[~own["sweep"].isin(list(found.about))].groupby("cell")
-        ]
-        candidates += [
-            cell[cell["seed"].isin(seeds)] for cell in others if seeds <= set(cell["seed"])
-        ]
-        rows.append(
-            _row(names[own.index[0]], own, free, candidates) | {"trials": int(trials[setting])}
-        )
+        # the repeated trials of searches are candidates already
+        others = tried[~tried["sweep"].isin(list(searches.about))].groupby("cell")
+        for _, cell in others:
+            cell = cell.drop_duplicates("seed")
+            if seeds <= set(cell["seed"]):
+                candidates.append(cell[cell["seed"].isin(seeds)])
+        row = _row(names[tried.index[0]], tried, free, candidates)
+        rows.append(row | {"trials": int(trials[setting])})
     return sorted(
         rows, key=lambda row: -row[BETWEEN] if not math.isnan(row[BETWEEN]) else -row[WITHIN]
     )
@@ -160,12 +160,12 @@ def _check_one(problems: Mapping[tuple[str, ...], Sequence[str]]) -> None:
 
 
 def _row(
-    method: str, own: pd.DataFrame, free: pd.DataFrame, candidates: Sequence[pd.DataFrame]
+    method: str, tried: pd.DataFrame, free: pd.DataFrame, candidates: Sequence[pd.DataFrame]
 ) -> dict[str, Any]:
-    """Return the numbers of a row: ``own`` are its runs, ``free`` runs without attack at a longer
+    """Return the numbers of a row: ``tried`` are its runs, ``free`` runs without attack at a longer
     budget.
     """
-    first, name = own.iloc[0], own["attack"].map(lambda text: text.partition(":")[0])
+    first, name = tried.iloc[0], tried["attack"].map(lambda text: text.partition(":")[0])
     cells = [
         runs
         for runs in candidates
@@ -185,10 +185,10 @@ def _row(
         "rule": f"{chain}{first['aggregator']}",
         "learning_rate": first["learning_rate"],
         "seeds": max(len(worst.seeds) for worst in finite),
-        "no_attack": _lowest(_cells(own[name == NONE])).mean,
+        "no_attack": _lowest(_cells(tried[name == NONE])).mean,
         "no_attack_long": unattacked,
         "lost": unattacked - finite[0].mean,
-        "not_finite": _lowest(_cells(own[name.isin(NOT_FINITE)])).mean,
+        "not_finite": _lowest(_cells(tried[name.isin(NOT_FINITE)])).mean,
     }
     for part, chosen in ((STATIC, True), ("switching", False)):
         row[f"{part}_search"] = _lowest(
@@ -206,7 +206,7 @@ def _row(
 
 
 def _cells(runs: pd.DataFrame) -> list[pd.DataFrame]:
-    return [own for _, own in runs.groupby("cell", sort=False)]
+    return [cell for _, cell in runs.groupby("cell", sort=False)]
 
 
 def _lowest(cells: Sequence[pd.DataFrame]) -> Worst:
