@@ -41,12 +41,12 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau, norm, t, ttest_1samp
 
+from dynabro_cli.analysis.pairs import compare, side
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.grid.plan import plan
 from dynabro_cli.grid.sweep_lookup import load_sweep, shipped
 from dynabro_cli.store.open.engine import open_read_only
-from dynabro_cli.store.read.pairs import compare, side
 
 HERE = Path(__file__).parent
 TEMPLATES = HERE / "templates"

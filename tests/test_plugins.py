@@ -24,6 +24,7 @@ from dynabro_cli import (
     plugins,
     simulate,
 )
+from dynabro_cli.analysis.pairs import side
 from dynabro_cli.errors import NotFoundError, PluginError, SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.plugins import (
@@ -36,7 +37,6 @@ from dynabro_cli.plugins import (
     switching,
     task,
 )
-from dynabro_cli.store.read.pairs import side
 from dynabro_cli.tasks._api import TaskSetting
 from dynabro_cli.tasks._arrays import images_of
 from tests.own import fresh

@@ -15,8 +15,8 @@ from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import NotFoundError, SpecError
 
 if TYPE_CHECKING:
-    from dynabro_cli.figures._ranking import Pair, Ranking
-    from dynabro_cli.store.read.pairs import Cell, Comparison, Interval
+    from dynabro_cli.analysis.paired_tests import Interval
+    from dynabro_cli.analysis.pairs import Cell, Comparison
 
 FORMATS = ("table", "json", "csv", "tex")
 
@@ -83,9 +83,9 @@ def compare(
 
     Example: dynabro compare sgd momentum:beta=0.5 --where "task = 'digits'"
     """
+    from dynabro_cli.analysis import pairs
     from dynabro_cli.experiment.resolve import REGISTRIES
     from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.read import pairs
     from dynabro_cli.store.read.queries import of_sweeps
 
     if (every is None) != (a is not None and b is not None) or (
@@ -129,10 +129,10 @@ def _print_all(
     form: str,
 ) -> None:
     """Print the matrix of all values of a field, and every pair of them."""
+    from dynabro_cli.analysis.columns import split_columns
+    from dynabro_cli.analysis.ranking import as_texts, ranking
     from dynabro_cli.cli.plot import studio
     from dynabro_cli.components.digests import versions
-    from dynabro_cli.figures._columns import split_columns
-    from dynabro_cli.figures._ranking import as_texts, ranking
 
     split_columns("all", every)
     results = studio(db, where, Path(), "png", sweeps=sweeps).results
@@ -164,7 +164,7 @@ def _print_all(
             ).splitlines()
         )
         return
-    from dynabro_cli.figures._ranking import BEST, TIED
+    from dynabro_cli.analysis.ranking import BEST, TIED
 
     table = as_texts(found, marks=(BEST, TIED))[0].replace(
         " \N{PLUS-MINUS SIGN} ", "\N{PLUS-MINUS SIGN}", regex=True
@@ -172,29 +172,12 @@ def _print_all(
     keys = sum(name in ("matrix", "") for name in table)
     emit(list(table), table.values.tolist(), keys=keys)
     say("", "Pairs: mean of A - B, and columns in which a paired test separates them", "")
-    emit(("A", "B", "A - B", "A better", "B better", "open"), _summaries(found))
+    emit(
+        ("A", "B", "A - B", "A better", "B better", "open"),
+        [(a, b, f"{mean:+.3f}", *counts) for a, b, mean, *counts in found.summaries],
+    )
     for line in filter(None, (found.sentence, f"{BEST}: best of a column", *found.notes)):
         note(line)
-
-
-def _summaries(found: Ranking) -> list[list[str]]:
-    """Return a row for each pair: the mean difference, and the number of columns in which each side
-    is better.
-    """
-    from dynabro_cli.store.read.pairs import LEVEL
-
-    groups: dict[tuple[str, str], list[Pair]] = {}
-    for pair in found.pairs:
-        groups.setdefault((pair.a, pair.b), []).append(pair)
-    rows = []
-    for (a, b), own in groups.items():
-        apart = [pair for pair in own if pair.holm <= LEVEL]
-        of_a = sum((pair.difference > 0) == found.higher for pair in apart)
-        mean = sum(pair.difference for pair in own) / len(own)
-        rows.append(
-            [a, b, f"{mean:+.3f}", str(of_a), str(len(apart) - of_a), str(len(own) - len(apart))]
-        )
-    return rows
 
 
 def _print(found: Comparison, form: str) -> None:

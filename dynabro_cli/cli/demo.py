@@ -69,7 +69,7 @@ def demo(
     say(*HEAD, "")
     emit(("method", "learning rate", *HEADS.values()), _table(runs, db, keys))
     say("", *NOTE)
-    drawn = studio(db, f"run_key IN ({keys})", out, "png", force=force).draw_any(
+    drawn = studio(db, f"run_key IN ({keys})", out, "png", force=force).draw(
         "curves", Choice("budget", "method", "switching", None), saved_as=SWEEP
     )
     say("", str(drawn.files[0]))

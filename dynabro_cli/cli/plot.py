@@ -313,7 +313,7 @@ def _sweeps(drawing: Studio, choice: Choice, saved_as: str) -> Made:
     from dynabro_cli.figures.any._choice import chosen
 
     kind, choice = chosen(drawing.results.runs, choice)
-    return drawing.draw_any(kind, choice, saved_as=saved_as)
+    return drawing.draw(kind, choice, saved_as)
 
 
 def _tell_next(made: Made, as_json: bool) -> None:

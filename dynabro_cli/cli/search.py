@@ -29,8 +29,8 @@ from dynabro_cli.errors import SpecError, SweepError, many
 from dynabro_cli.executors._api import Options
 
 if TYPE_CHECKING:
+    from dynabro_cli.analysis.search_findings import Findings, Found
     from dynabro_cli.search.file import Search
-    from dynabro_cli.search.findings import Findings, Found
     from dynabro_cli.search.outlook import Outlook
     from dynabro_cli.store.standing import Rerun
 
@@ -104,8 +104,8 @@ def search(
 
 def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json: bool) -> None:
     """Print the size of a search, its space, and its duration."""
+    from dynabro_cli.analysis.forecast import forecast
     from dynabro_cli.cli.sweep_runs import places_ahead
-    from dynabro_cli.grid.forecast import forecast
     from dynabro_cli.store.open.translation import shown
     from dynabro_cli.store.standing import Standing
 
@@ -172,9 +172,9 @@ def _stored(search: Search, db: str, rerun: Rerun) -> Counter[str]:
     Raises:
         SpecError: A sweep, or another search, is stored under the search's name.
     """
+    from dynabro_cli.analysis.search_findings import code_of
     from dynabro_cli.errors import EmptyDatabaseError, NotFoundError
     from dynabro_cli.search.conduct import as_stored
-    from dynabro_cli.search.findings import code_of
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.searches import trials_of
 
@@ -196,9 +196,9 @@ def _make(
     """Make the trials, and print what they have found."""
     began = time.monotonic()
     with opened(_representatives(ahead), db, options, most=ahead.runs) as (engine, places, files):
+        from dynabro_cli.analysis.search_findings import code_of, findings
         from dynabro_cli.cli.progress import TrialsProgress
         from dynabro_cli.search.conduct import conduct
-        from dynabro_cli.search.findings import code_of, findings
         from dynabro_cli.store.kept_connection import transact
 
         stored = _stored(search, db, options.rerun)
@@ -237,8 +237,8 @@ def of_search(name: str, settings: Sequence[str], db: str, *, as_json: bool, qui
     from dynabro_cli.store.open.engine import open_read_only
 
     _check_optuna()
+    from dynabro_cli.analysis.search_findings import as_sweep, code_of, findings
     from dynabro_cli.search.conduct import as_stored
-    from dynabro_cli.search.findings import as_sweep, code_of, findings
 
     search = load_search(name, settings, run_plugins=False)
     with open_read_only(db).connect() as connection:
@@ -260,8 +260,8 @@ def _report(
     search: Search, found: list[Findings], seconds: float | None, db: str, as_json: bool
 ) -> None:
     """Print the best trials of each search, with the command that repeats the best one."""
+    from dynabro_cli.analysis.search_findings import in_words
     from dynabro_cli.experiment.label import command_of
-    from dynabro_cli.search.findings import in_words
     from dynabro_cli.store.open.translation import shown
 
     if as_json:

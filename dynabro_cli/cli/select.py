@@ -18,7 +18,7 @@ from dynabro_cli.components import format_value
 from dynabro_cli.errors import SpecError
 
 if TYPE_CHECKING:
-    from dynabro_cli.grid.selection import Candidate, Ranking
+    from dynabro_cli.analysis.selection import Candidate, Selection
     from dynabro_cli.store.care.outputs import Output
 
 
@@ -67,10 +67,10 @@ def select(
 
     Example: dynabro select grid.yaml --over learning_rate --worst attack --yaml chosen.yaml
     """
+    from dynabro_cli.analysis.selection import SELECTED, as_sweep, check_fields, choose, read_scores
     from dynabro_cli.cli.search import of_search
     from dynabro_cli.experiment.spec import full_name
     from dynabro_cli.grid.plan import plan
-    from dynabro_cli.grid.selection import SELECTED, as_sweep, check_fields, choose, read_scores
     from dynabro_cli.grid.sweep_lookup import load_sweep
     from dynabro_cli.search.file import is_search
     from dynabro_cli.store.care.outputs import Output
@@ -108,7 +108,7 @@ def select(
         warn(line)
 
 
-def edges(choices: Sequence[Ranking]) -> list[str]:
+def edges(choices: Sequence[Selection]) -> list[str]:
     """Return a line for each number that is chosen at the edge of its grid: a better one may lie
     beyond.
     """
@@ -146,7 +146,7 @@ def _write(output: Output, text: str) -> None:
     )
 
 
-def _report(choices: list[Ranking], as_json: bool) -> None:
+def _report(choices: list[Selection], as_json: bool) -> None:
     if as_json:
         print_json(
             [

@@ -71,7 +71,7 @@ def foretell(
     """Print the number of runs to make, their duration, and their disk space; ``whole`` is the
     number of runs of all shards.
     """
-    from dynabro_cli.grid.forecast import forecast
+    from dynabro_cli.analysis.forecast import forecast
     from dynabro_cli.store.open.translation import shown
 
     planned, standing = standing_of(planned, db, options)

@@ -11,7 +11,6 @@ from dynabro_cli.executors._api import ON_CPU, Options, Sharing
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.grid.forecast import Place
 from dynabro_cli.machine.cores import cores
 from dynabro_cli.machine.devices import devices_of, gpu_memory
 
@@ -28,6 +27,13 @@ OTHER_CORES = 2
 """Cores for the command and the system; each run on a GPU keeps another core busy."""
 BASE_BYTES = 1e9
 """Memory of a process on a GPU for CUDA's libraries, beside the estimated need of its run."""
+
+
+class Place(NamedTuple):
+    """Kind of device of a run, ``cpu`` or ``cuda``, and the number of such runs at a time."""
+
+    device: str
+    jobs: int = 1
 
 
 class Look(NamedTuple):

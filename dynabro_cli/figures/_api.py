@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.results import Results as Results
 from dynabro_cli.components import Registry
 from dynabro_cli.errors import SpecError, did_you_mean
-from dynabro_cli.figures._data import Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,11 +4,8 @@ and write its files.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import hashlib
 import io
-import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,10 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from sqlalchemy import Engine
 
-from dynabro_cli.components.digests import CodeComparison, compare
-from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
-from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
-from dynabro_cli.figures._data import (
+from dynabro_cli.analysis.results import (
     ComputeIdentities,
     MeasureWindow,
     Results,
@@ -29,8 +23,11 @@ from dynabro_cli.figures._data import (
     missing,
     read_runs,
 )
+from dynabro_cli.components.digests import CodeComparison, compare
+from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
+from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
 from dynabro_cli.figures._style import WIDTHS, for_print, plain_powers
-from dynabro_cli.figures._tables import in_html, in_latex
+from dynabro_cli.figures._tables import in_html, latex_table
 from dynabro_cli.store.care.outputs import CSV, HTML, PICTURES, Output
 
 MOST_TOLD = 4
@@ -42,8 +39,6 @@ UNDATED: dict[str, dict[str, str | None]] = {
 """Formats of pictures, with metadata that would otherwise differ between files of the same
 picture.
 """
-DESCRIPTION = {"png": "Description", "pdf": "Subject", "svg": "Description"}
-"""Names of a describing text in the metadata of pictures."""
 TEX, PAGE = "tex", "html"
 TABLES = (TEX, PAGE)
 """Formats of tables."""
@@ -139,13 +134,15 @@ class Studio:
         return read_runs(self._engine, self._where, self._sweeps)
 
     def draw(self, name: str, choice: Choice, saved_as: str | None = None) -> Made:
-        """Draw a plot of any runs, or a figure of another table.
+        """Draw a plot of any runs, or a figure of another table; ``saved_as`` names the files, by
+        default the plot.
 
         Raises:
-            SpecError: The options do not fit the figure.
+            NotFoundError: There are no runs, or the condition holds for none of them.
+            SpecError: The options do not fit the plot or the runs.
         """
         if name not in RECORDS:
-            return self.draw_any(name, choice, saved_as)
+            return self._save(name, self.results, choice, saved_as)
         if choice != Choice():
             raise SpecError(f"{name} shows no runs; --x and the like are for the plots of any runs")
         return self.draw_record(name, saved_as)[1]
@@ -181,15 +178,6 @@ class Studio:
                 return self._save(name, self._results(runs, planned, variant.label), None, saved_as)
         return None
 
-    def draw_any(self, name: str, choice: Choice, saved_as: str | None = None) -> Made:
-        """Draw a plot of any runs; ``saved_as`` names the files, by default the plot.
-
-        Raises:
-            NotFoundError: There are no runs, or the condition holds for none of them.
-            SpecError: The options do not fit the plot or the runs.
-        """
-        return self._save(name, self.results, choice, saved_as)
-
     @property
     def results(self) -> Results:
         """All runs, for a plot of any runs.
@@ -218,9 +206,7 @@ class Studio:
             runs, planned, label, self._engine, self._identities, self._window, self._sweeps
         )
 
-    def _files(
-        self, name: str, *, results: Results | None, drawn: Drawn, asked: str = ""
-    ) -> list[Path]:
+    def _files(self, name: str, *, results: Results | None, drawn: Drawn) -> list[Path]:
         """Write a picture in each format, its numbers as NAME.csv, and the runs that it shows, if
         any, as NAME.runs.csv.
 
@@ -228,8 +214,6 @@ class Studio:
             name: The name of the files.
             results: The runs in the picture.
             drawn: The picture and its numbers.
-            asked: A text to write into the files of pictures and tables, by which the same question
-                is recognized.
 
         Raises:
             SpecError: No format fits a picture without a table.
@@ -249,7 +233,7 @@ class Studio:
             )
         formats = [kind for kind in self._formats if kind not in TABLES or drawn.table is not None]
         contents = [
-            _table(drawn, kind, name, asked) if kind in TABLES else _picture(drawn, kind, asked)
+            _table(drawn, kind, name) if kind in TABLES else _picture(drawn, kind)
             for kind in formats
         ]
         tables = {"csv": drawn.numbers} | (
@@ -281,40 +265,14 @@ class Studio:
         self, name: str, results: Results, choice: Choice | None, saved_as: str | None = None
     ) -> Made:
         draw = REGISTRY.entry(name).factory
-        asked = "" if choice is None or saved_as else self._asked(name, choice)
         with for_print(self._width):
             drawn = draw(results) if choice is None else draw(results, choice)
             if choice is not None:
                 choice.check()
-            name = saved_as or (_free(self._folder, name, asked) if asked else name)
-            files = self._files(name, results=results, drawn=drawn, asked=asked)
+            name = saved_as or name
+            files = self._files(name, results=results, drawn=drawn)
         self._drawn |= dict(zip(results.runs["id"], results.runs["code_digests"], strict=True))
         return Made(name, files, results.runs["id"].nunique(), "" if choice else _missing(results))
-
-    def _asked(self, name: str, choice: Choice) -> str:
-        """Return a short text that is the same for the same question only: it is written into the
-        picture.
-        """
-        parts = (name, dataclasses.astuple(choice)[:-1], self._where, self._sweeps, self._title)
-        return f"dynabro plot {hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
-
-
-def _free(folder: Path, name: str, asked: str) -> str:
-    """Return a name whose files do not exist, or show the same: a second plot does not replace
-    another one.
-    """
-
-    def free(own: str) -> bool:
-        pictures = [path for kind in FORMATS if (path := folder / f"{own}.{kind}").is_file()]
-        return not (folder / f"{own}.csv").exists() or any(
-            asked.encode() in path.read_bytes() for path in pictures
-        )
-
-    return next(
-        own
-        for own in itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-        if free(own)
-    )
 
 
 def _missing(results: Results) -> str:
@@ -336,26 +294,23 @@ def _missing(results: Results) -> str:
     return f"{text}, and no run at all of: {'; '.join(cells[:MOST_TOLD])}{more}"
 
 
-def _picture(drawn: Drawn, kind: str, asked: str) -> bytes:
+def _picture(drawn: Drawn, kind: str) -> bytes:
     file = io.BytesIO()
     plain_powers(drawn.figure)
     with warnings.catch_warnings():
         # a letter that the font does not have is drawn as a box
         warnings.filterwarnings("ignore", "Glyph .* missing from")
-        drawn.figure.savefig(
-            file,
-            format=kind,
-            metadata=UNDATED[kind] | ({DESCRIPTION[kind]: asked} if asked else {}),
-        )
+        drawn.figure.savefig(file, format=kind, metadata=UNDATED[kind])
     return file.getvalue()
 
 
-def _table(drawn: Drawn, kind: str, name: str, asked: str) -> bytes:
+def _table(drawn: Drawn, kind: str, name: str) -> bytes:
     table = pd.DataFrame() if drawn.table is None else drawn.table
-    notes = [name, *([asked] if asked else []), *drawn.notes]
     if kind == TEX:
-        return in_latex(table, "\n".join(notes), drawn.bold).encode()
-    return in_html(table, name, notes[1:], drawn.bold).encode()
+        rows = table.astype(str).values.tolist()
+        notes = "\n".join([name, *drawn.notes])
+        return latex_table([*map(str, table)], rows, notes, drawn.bold).encode()
+    return in_html(table, name, drawn.notes, drawn.bold).encode()
 
 
 def _csv(frame: pd.DataFrame) -> bytes:

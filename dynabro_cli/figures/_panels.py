@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from dynabro_cli.errors import many
-from dynabro_cli.figures._columns import (
+from dynabro_cli.analysis.columns import (
     RULES,
     TASKS,
     method_label,
@@ -23,7 +22,8 @@ from dynabro_cli.figures._columns import (
     rates_of,
     short,
 )
-from dynabro_cli.figures._data import Results, missing
+from dynabro_cli.analysis.results import Results, missing
+from dynabro_cli.errors import many
 from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, narrow, note_size, width_of
 
 ACCURACY = "test accuracy"
@@ -32,6 +32,8 @@ SHARES = (0.0, 1.0)
 """Limits of numbers that are accuracies, which a matrix has without the zero before the point."""
 LETTER = 0.058
 """Width of a letter of a legend, in inches."""
+LONG = 9
+"""Words at an axis are upright if one of them has more letters."""
 FEW = 5
 """Fewest seeds for which a standard deviation is drawn, and not the points of the runs."""
 
@@ -45,21 +47,36 @@ def blank(
 
 
 def panel_grid(
-    count: int, *, height: float = 2.2, across: int = 3, shared: bool = False
+    count: int,
+    *,
+    height: float = 2.2,
+    across: int = 3,
+    rest: float = 0.7,
+    width: float | None = None,
+    **shared: Any,
 ) -> tuple[Figure, list[Axes]]:
     """Return an empty picture with a number of panels, at most ``across`` in a row, each ``height``
-    inches high.
-
-    ``shared`` panels have one range of the vertical axis.
+    inches high; ``rest`` is the height of everything else.
     """
     columns = min(count, 1 if narrow() else across)
     rows = -(-count // columns)
-    width = PAGE if columns > 1 else 1.45 * COLUMN
-    figure, axes = blank(rows, columns, width=width, height=0.7 + height * rows, sharey=shared)
+    width = width or (PAGE if columns > 1 else 1.45 * COLUMN)
+    figure, axes = blank(rows, columns, width=width, height=rest + height * rows, **shared)
     panels = list(axes.flat)
     for panel in panels[count:]:
         panel.set_axis_off()
     return figure, panels[:count]
+
+
+def matrix_of_panels(
+    rows: int, columns: int, *, height: float, rest: float, **shared: Any
+) -> tuple[Figure, np.ndarray[Any, Any]]:
+    """Return an empty picture with panels that have a place, one below the other if it is
+    narrow.
+    """
+    if narrow():
+        rows, columns = rows * columns, 1
+    return blank(rows, columns, height=rest + height * rows, **shared)
 
 
 def methods(results: Results) -> dict[str, str]:
@@ -83,10 +100,13 @@ def rates(results: Results) -> dict[str, str]:
 def draw_finals(
     axes: Axes,
     numbers: pd.DataFrame,
-    places: Sequence[Any],
-    series: dict[str, Line],
-    points: pd.DataFrame,
+    runs: pd.DataFrame,
+    places: Mapping[Any, str],
+    looks: dict[str, Line],
     *,
+    x: str = "switching",
+    series: str = "series",
+    value: str = "final_accuracy",
     line: bool | None = None,
 ) -> None:
     """Draw the mean of each series at each place, a little apart, so that none hides another, and
@@ -97,29 +117,33 @@ def draw_finals(
 
     Args:
         axes: The panel.
-        numbers: ``x``, ``series``, ``mean``, ``low``, ``high``, ``n``, ``diverged``.
-        points: ``x``, ``series`` and ``value`` of each run.
-        places: The values of ``x`` from left to right.
-        series: The look of each series.
+        numbers: The points, as of ``final_values``.
+        runs: The runs behind them.
+        places: The values of ``x`` from left to right, and the words below them.
+        looks: The look of each series.
+        x: Column along the axis.
+        series: Column with the series.
+        value: Column of ``runs`` with the number.
         line: Join the means of a series, as along numbers, or keep them apart, as for words; then
             bars are drawn for any number of seeds. None: lines, as in the paper.
     """
     shift = min(
         0.08 if line is not False else 0.2,
-        (0.5 if line is not False else 0.7) / max(1, len(series)),
+        (0.5 if line is not False else 0.7) / max(1, len(looks)),
     )
-    for number, (name, look) in enumerate(series.items()):
-        own = numbers[numbers["series"] == name].set_index("x").reindex(list(places))
-        x = np.arange(len(places)) + shift * (number - (len(series) - 1) / 2)
-        many = (own["n"] >= (FEW if line is None else 2)) & own["mean"].notna()
+    order = list(places)
+    for number, (name, look) in enumerate(looks.items()):
+        points = numbers[numbers[series] == name].set_index(x).reindex(order)
+        at = np.arange(len(order)) + shift * (number - (len(looks) - 1) / 2)
+        many = (points["n"] >= (FEW if line is None else 2)) & points["mean"].notna()
         ends = [
-            (own["mean"] - own["low"]).where(many, 0).fillna(0),
-            (own["high"] - own["mean"]).where(many, 0).fillna(0),
+            (points["mean"] - points["low"]).where(many, 0).fillna(0),
+            (points["high"] - points["mean"]).where(many, 0).fillna(0),
         ]
         dash = "none" if line is False else look.dash
         axes.errorbar(
-            x,
-            own["mean"],
+            at,
+            points["mean"],
             ends,
             color=look.color,
             marker=look.marker,
@@ -128,41 +152,58 @@ def draw_finals(
         )
         few = [
             place
-            for place in own.index
-            if not many[place] or (line is not None and own["n"][place] < FEW)
+            for place in order
+            if not many[place] or (line is not None and points["n"][place] < FEW)
         ]
-        runs = points[(points["series"] == name) & points["x"].isin(few)]
-        at = [x[list(places).index(place)] for place in runs["x"]]
-        axes.plot(at, runs["value"], ".", color=look.color, markersize=2.5, alpha=0.7, zorder=4)
-        mark_diverged(axes, x, own["mean"], own["diverged"])
-    axes.set_xticks(range(len(places)))
+        shown = runs[(runs[series] == name) & runs[x].isin(few)]
+        axes.plot(
+            [at[order.index(place)] for place in shown[x]],
+            shown[value],
+            ".",
+            color=look.color,
+            markersize=2.5,
+            alpha=0.7,
+            zorder=4,
+        )
+        mark_diverged(axes, at, points["mean"], points["diverged"])
+    upright = max(map(len, places.values())) > LONG
+    axes.set_xticks(range(len(order)), list(places.values()), rotation=90 if upright else 0)
     axes.set_xlim(-0.5, len(places) - 0.5)
     axes.grid(axis="x", visible=False)
 
 
-def draw_curves(axes: Axes, numbers: pd.DataFrame, series: dict[str, Line]) -> None:
+def draw_curves(
+    axes: Axes,
+    numbers: pd.DataFrame,
+    looks: dict[str, Line],
+    *,
+    x: str = "samples",
+    series: str = "series",
+) -> None:
     """Draw the curve of each series, with a band around it if there are several seeds.
 
     Args:
         axes: The panel.
-        numbers: ``x``, ``series``, ``mean``, ``low``, ``high``, ``diverged``.
-        series: The look of each series.
+        numbers: The points, as of ``curves`` or ``with_std``.
+        looks: The look of each series.
+        x: Column along the axis.
+        series: Column with the series.
     """
-    for number, (name, line) in enumerate(series.items()):
-        own = numbers[numbers["series"] == name]
-        if own.empty:
+    for number, (name, line) in enumerate(looks.items()):
+        curve = numbers[numbers[series] == name]
+        if curve.empty:
             continue
-        step = max(1, len(own) // 6)
+        step = max(1, len(curve) // 6)
         # so that the markers of coinciding curves do not coincide
-        first = (number * step) // max(1, len(series))
+        first = (number * step) // max(1, len(looks))
         look = {"color": line.color, "linestyle": line.dash, "marker": line.marker}
-        axes.plot(own["x"], own["mean"], **look, markersize=3, markevery=(first, step))
+        axes.plot(curve[x], curve["mean"], **look, markersize=3, markevery=(first, step))
         axes.fill_between(
-            own["x"], own["low"], own["high"], color=line.color, alpha=0.15, linewidth=0
+            curve[x], curve["low"], curve["high"], color=line.color, alpha=0.15, linewidth=0
         )
         # the loss of a run that diverged is not finite
-        last = own[np.isfinite(own["mean"])].tail(1)
-        mark_diverged(axes, last["x"], last["mean"], last["diverged"])
+        last = curve[np.isfinite(curve["mean"])].tail(1)
+        mark_diverged(axes, last[x], last["mean"], last["diverged"])
 
 
 def mark_diverged(axes: Axes, x: Any, y: Any, diverged: Any) -> None:
@@ -355,51 +396,40 @@ def _seeds(numbers: pd.DataFrame, spread: str, *, bars: bool = False) -> str:
 def draw_matrix(
     panel: Axes,
     values: np.ndarray[Any, np.dtype[np.float64]],
-    notes: Sequence[Sequence[str]],
+    words: Sequence[Sequence[str]],
     limits: tuple[float, float],
     widths: Sequence[float] | None = None,
     *,
-    texts: Collection[int] | None = None,
-    words: Sequence[Sequence[str]] | None = None,
     bold: Collection[tuple[int, int]] = (),
     size: float = 5.5,
 ) -> tuple[list[float], QuadMesh]:
-    """Draw numbers in their colours, with a word under each; return the positions of the columns,
-    and the coloured cells.
+    """Draw numbers in their colours, with a text on each; return the positions of the columns, and
+    the coloured cells.
 
     Args:
         panel: The panel; the rows are at 0, 1, ..., from the top.
         values: [rows, columns]; NaN is left empty.
-        notes: A word under each number; empty for none.
+        words: The texts; those of NaNs are not written.
         limits: The numbers at the ends of the colours.
         widths: Widths of the columns; 1 by default.
-        texts: The columns whose numbers are written; all by default.
-        words: A text for each number; by default three digits of the number.
         bold: Places of the numbers in bold, [row, column].
         size: Size of the text in points.
     """
     edges = np.concatenate([[0.0], np.cumsum(widths or [1.0] * values.shape[1])]) - 0.5
     places = [float(place) for place in (edges[:-1] + edges[1:]) / 2]
     for (row, column), value in np.ndenumerate(values):
-        if np.isnan(value) or (texts is not None and column not in texts):
+        if np.isnan(value) or not words[row][column]:
             continue
         dark = limits[1] > limits[0] and (value - limits[0]) / (limits[1] - limits[0]) < 0.55
-        if words is not None:
-            text = words[row][column]
-        else:
-            text = f"{value:.3f}".removeprefix("0") if limits == SHARES else f"{value:.3g}"
-        weight = "bold" if (row, column) in bold else "normal"
-        lines = f"{text}\n{notes[row][column]}".strip()
-        ink = "white" if dark else "black"
         panel.text(
             places[column],
             row,
-            lines,
+            words[row][column],
             ha="center",
             va="center",
             fontsize=note_size(size),
-            color=ink,
-            fontweight=weight,
+            color="white" if dark else "black",
+            fontweight="bold" if (row, column) in bold else "normal",
         )
     rows = np.arange(values.shape[0] + 1) - 0.5
     mesh = panel.pcolormesh(edges, rows, values, cmap="cividis", vmin=limits[0], vmax=limits[1])

@@ -15,7 +15,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 
-from dynabro_cli.figures._columns import BETA
+from dynabro_cli.analysis.columns import BETA
 
 POWER = re.compile(r"\^\{(-?[0-9.]+)\}")
 RAISED = str.maketrans(

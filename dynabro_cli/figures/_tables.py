@@ -187,13 +187,6 @@ def as_table(numbers: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     )
 
 
-def in_latex(table: pd.DataFrame, note: str = "", bold: Collection[tuple[int, int]] = ()) -> str:
-    """Return a table of texts in LaTeX."""
-    return latex_table(
-        [str(name) for name in table.columns], table.astype(str).values.tolist(), note, bold
-    )
-
-
 def in_html(
     table: pd.DataFrame, title: str, notes: Sequence[str], bold: Collection[tuple[int, int]] = ()
 ) -> str:
@@ -215,7 +208,7 @@ def in_html(
     )
 
 
-def escape_latex(text: str) -> str:
+def _escape_latex(text: str) -> str:
     """Return a text that LaTeX prints as it is, on one line."""
     for letters in (name for name in ESCAPED if len(name) > 1):
         text = text.replace(letters, "\0")
@@ -241,9 +234,9 @@ def latex_table(
     kinds = [_kind([row[place] for row in rows]) for place in range(len(columns))]
     lines = [f"% {line}" for line in note.splitlines()]
     lines += [rf"\begin{{tabular}}{{{''.join(kinds)}}}", r"\toprule"]
-    lines += [" & ".join(map(escape_latex, columns)) + r" \\", r"\midrule"]
+    lines += [" & ".join(map(_escape_latex, columns)) + r" \\", r"\midrule"]
     for place, row in enumerate(rows):
-        texts = list(map(escape_latex, row))
+        texts = list(map(_escape_latex, row))
         cells = [
             rf"\textbf{{{text}}}" if (place, column) in bold else text
             for column, text in enumerate(texts)

@@ -29,10 +29,10 @@ def check_figure(
     Raises:
         AssertionError: There are no numbers, or no picture.
     """
+    from dynabro_cli.analysis.results import Results, read_runs
     from dynabro_cli.experiment.schedule import identities
     from dynabro_cli.experiment.spec import RunSpec
     from dynabro_cli.figures._api import REGISTRY, Choice
-    from dynabro_cli.figures._data import Results, read_runs
     from dynabro_cli.simulation.setup import simulate
     from dynabro_cli.store.open.engine import open_for_writing
     from dynabro_cli.store.recorder import Recorder

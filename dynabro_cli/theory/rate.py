@@ -10,19 +10,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 from sqlalchemy import Engine
 
-from dynabro_cli.errors import DatabaseError
+from dynabro_cli.analysis.cells import seed_means
+from dynabro_cli.analysis.paired_tests import half_width
+from dynabro_cli.analysis.results import with_specs
 from dynabro_cli.methods._levels import planned, universal_coefficient
-from dynabro_cli.store.care.check import spec_of
-from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.read.queries import query
 from dynabro_cli.store.tables import RESULTS
 from dynabro_cli.theory.bounds import KAPPAS, adaptive_bound, dynamic_bound, gamma_mfm, static_bound
-from dynabro_cli.theory.slopes import CONFIDENCE, PowerLaw, power_law
+from dynabro_cli.theory.slopes import PowerLaw, power_law
 
 SWEEP = "verify-rate"
 MOST_KEYS = 500
@@ -176,24 +174,6 @@ def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFram
     )
 
 
-def with_specs(engine: Engine, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with ``spec`` as a mapping.
-
-    Raises:
-        DatabaseError: The values of a run's row do not agree.
-    """
-    specs = [
-        spec_of(run) for run in runs.astype(object).where(runs.notna(), None).to_dict("records")
-    ]
-    if None in specs:
-        name, run_id = shown(engine.url), runs["id"].iloc[specs.index(None)]
-        raise DatabaseError(
-            f"{name}: values of the row of run {run_id} do not agree. Try: dynabro db check "
-            f"--db {name}"
-        )
-    return runs.assign(spec=specs).reset_index(drop=True)
-
-
 def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
     """Return one row per run: ``part``, ``setting``, ``seed``, ``x``, ``value``, ``whole``,
     ``bound``, ``theory``, ``control``.
@@ -267,9 +247,7 @@ def cells(measured: pd.DataFrame) -> pd.DataFrame:
     groups = measured[~measured["control"]].groupby(place, sort=False)
     columns = {
         "x": groups["x"].mean(),
-        "mean": groups["value"].agg(lambda values: values.mean(skipna=False)),
-        "std": groups["value"].agg(lambda values: values.std(ddof=1, skipna=False)),
-        "n": groups["value"].size(),
+        **seed_means(groups["value"]),
         "bound": groups["bound"].mean(),
         "theory": groups["theory"].mean(),
         "whole": groups["whole"].agg(lambda values: values.mean(skipna=False)),
@@ -297,13 +275,12 @@ def slopes(points: pd.DataFrame) -> list[Slope]:
             )
             theory = power_law(list(own["x"]), list(own["theory"]))
             control = power_law(list(own["x"]), list(own["control"]))
-            half = stdtrit(own["n"] - 1, (1 + CONFIDENCE) / 2) * own["std"] / np.sqrt(own["n"])
             found.append(
                 Slope(
                     *(part, setting, about.against, about.quantity),
                     points=fit.points,
                     left_out=len(own) - fit.points,
-                    unclear=int((own["mean"] <= half).sum()),
+                    unclear=int((own["mean"] <= half_width(own["std"], own["n"])).sum()),
                     seeds=int(own["n"].min()),
                     slope=fit.slope,
                     low=fit.low,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli.store.read.pairs import paired
+from dynabro_cli.analysis.paired_tests import paired
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import AT_GRADIENT, SMALL, fill, planned
 from tests.store.made import change, read

@@ -10,10 +10,9 @@ import pytest
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import ON_CPU, Options, Sharing
-from dynabro_cli.executors.placement import Placement, place
+from dynabro_cli.executors.placement import Place, Placement, place
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.grid.forecast import Place
 from dynabro_cli.simulation.placing import device_of, work_of
 
 RUNS = {

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import GRIDS
-from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import setting
 from tests.cli.conftest import Dynabro
 from tests.figures.conftest import LARGE
@@ -568,8 +568,7 @@ def test_tables_in_latex(grids: Path, dynabro: Dynabro) -> None:
     )
     assert dynabro("plot", "final", *arguments).code == 0
     text = Path("plots/final.tex").read_text(encoding="utf-8")
-    assert text.startswith("% final\n% dynabro plot ")
-    assert "\n\\begin{tabular}{" in text
+    assert text.startswith("% final\n\\begin{tabular}{")
     assert "momentum $\\beta$=0.9" in text
     assert "$\\pm$" in text
     assert not Path("plots/final.png").exists()

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dynabro_cli.figures._columns import method_label
+from dynabro_cli.analysis.columns import method_label
+from dynabro_cli.analysis.paired_tests import holm, paired, student
 from dynabro_cli.figures._style import KNOWN, LINES, looks
-from dynabro_cli.store.read.pairs import holm, paired, student
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import AT_GRADIENT, SMALL, fill, planned
 from tests.figures.test_figures import read
@@ -183,18 +183,12 @@ def test_names_colours_and_order(
     )
 
 
-@pytest.mark.thorough
-def test_a_second_plot_replaces_no_other(rules: Path, dynabro: Dynabro) -> None:
-    """The same question has the same files; --name chooses others."""
-    one, other = (
-        ("plot", "curves", "--db", str(rules)),
-        ("plot", "curves", "--db", str(rules), "--hue", "attack"),
-    )
-    assert [
-        json.loads(dynabro(*words, "--json").out)[0]["name"] for words in (one, other, one, other)
-    ] == [*("curves", "curves-2", "curves", "curves-2")]
-    assert dynabro(*one, "--name", "mine").out == "plots/mine.png  (12 runs)\n"
-    assert dynabro(*one, "--name", "../mine").code == 2
+def test_the_files_of_a_plot_have_its_name_or_another(rules: Path, dynabro: Dynabro) -> None:
+    curves = ("plot", "curves", "--db", str(rules))
+    assert dynabro(*curves).out == "plots/curves.png  (12 runs)\n"
+    assert dynabro(*curves, "--hue", "attack").out == "plots/curves.png  (12 runs)\n"
+    assert dynabro(*curves, "--name", "mine").out == "plots/mine.png  (12 runs)\n"
+    assert dynabro(*curves, "--name", "../mine").code == 2
 
 
 def test_sweeps_side_by_side(rules: Path, dynabro: Dynabro, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dynabro_cli.analysis.columns import METRICS
 from dynabro_cli.api import make_switching
 from dynabro_cli.experiment.complete import answering
-from dynabro_cli.figures._columns import METRICS
 from dynabro_cli.store.open.engine import open_for_writing
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import AT_GRADIENT, SMALL, fill, planned

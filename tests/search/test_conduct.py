@@ -19,10 +19,10 @@ import pytest
 import yaml
 from sqlalchemy import text
 
+from dynabro_cli.analysis.search_findings import code_of, findings, in_words
 from dynabro_cli.components import plugins
 from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.search import conduct
-from dynabro_cli.search.findings import code_of, findings, in_words
 from dynabro_cli.store import trials
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import merge

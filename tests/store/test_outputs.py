@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from dynabro_cli.analysis.selection import SELECTED
 from dynabro_cli.errors import CannotWriteError, DatabaseError, StorageError
-from dynabro_cli.grid.selection import SELECTED
 from dynabro_cli.store.care import outputs
 from dynabro_cli.store.care.outputs import CSV, DATABASE, PICTURES, FileKind, Output
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only

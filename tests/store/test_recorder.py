@@ -23,11 +23,11 @@ import pytest
 from sqlalchemy import Engine, event
 
 from dynabro_cli import events
+from dynabro_cli.analysis.paired_tests import student
 from dynabro_cli.errors import AlreadyStoredError, BusyError, StorageError
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.origin import Origin
-from dynabro_cli.store.read.pairs import student
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.standing import never, state_of
 from tests.store.made import (

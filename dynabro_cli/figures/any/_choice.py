@@ -9,11 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.colors import is_color_like
 
-from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.effect import READING
-from dynabro_cli.experiment.label import telling_apart
-from dynabro_cli.figures._api import Choice
-from dynabro_cli.figures._columns import (
+from dynabro_cli.analysis.columns import (
     COLUMNS,
     RULE,
     TUNING,
@@ -27,6 +23,10 @@ from dynabro_cli.figures._columns import (
     titled,
     with_columns,
 )
+from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.effect import READING
+from dynabro_cli.experiment.label import telling_apart
+from dynabro_cli.figures._api import Choice
 from dynabro_cli.figures._style import Line, looks
 
 MOST_PANELS, MOST_SERIES = 12, 16
@@ -143,15 +143,15 @@ def chosen(runs: pd.DataFrame, choice: Choice) -> tuple[str, Choice]:
 
 
 def panels_of(
-    runs: pd.DataFrame, facet: str | None, choice: Choice
-) -> list[tuple[str, pd.DataFrame]]:
-    """Yield the runs of each panel, with its title.
+    runs: pd.DataFrame, numbers: pd.DataFrame, facet: str | None, choice: Choice
+) -> list[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    """Return the title of each panel, its runs, and its rows of ``numbers``.
 
     Raises:
         SpecError: There are too many panels to read.
     """
     if facet is None:
-        return [("", runs)]
+        return [("", runs, numbers)]
     values = choice.arranged(ordered(runs, facet))
     if len(values) > MOST_PANELS:
         raise SpecError(
@@ -159,7 +159,10 @@ def panels_of(
             "Try: --where"
         )
     return [
-        (choice.label(value, titled(runs, facet, value)), runs[runs[facet] == value])
+        (
+            choice.label(value, titled(runs, facet, value)),
+            *(frame[frame[facet] == value] for frame in (runs, numbers)),
+        )
         for value in values
     ]
 

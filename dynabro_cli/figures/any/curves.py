@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from dynabro_cli.analysis.cells import curves, with_std
+from dynabro_cli.analysis.columns import column_of, metric_of, short, with_columns
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._columns import column_of, metric_of, short, with_columns
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import curves, within
 from dynabro_cli.figures._panels import draw_curves, legend, millions, panel_grid, subtitle
 from dynabro_cli.figures.any._choice import default_facet, panels_of, series_of
 
@@ -25,12 +25,10 @@ def draw(results: Results, choice: Choice) -> Drawn:
     series = series_of(runs, choice, hue, (facet,))
     by = [*([facet] if facet else []), "series"]
     numbers = curves(dataclasses.replace(results, runs=series.runs), by, metric.along)
-    panels = panels_of(series.runs, facet, choice)
-    figure, axes = panel_grid(len(panels), shared=not choice.free_y)
-    for panel, (title, own) in zip(axes, panels, strict=False):
-        shown = numbers if facet is None else numbers[numbers[facet] == own[facet].iloc[0]]
-        low, high = within(shown["mean"] - shown["std"], shown["mean"] + shown["std"], metric.along)
-        draw_curves(panel, shown.assign(x=shown[x], low=low, high=high), series.lines)
+    panels = panels_of(series.runs, numbers, facet, choice)
+    figure, axes = panel_grid(len(panels), sharey=not choice.free_y)
+    for panel, (title, _, points) in zip(axes, panels, strict=True):
+        draw_curves(panel, with_std(points, metric.along), series.lines, x=x)
         if metric.along == "gap":
             panel.set_yscale("log", nonpositive="clip")
         if x == "samples":

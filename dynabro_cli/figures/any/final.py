@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._columns import (
+from dynabro_cli.analysis.cells import final_values
+from dynabro_cli.analysis.columns import (
     axis_label,
     column_of,
     having,
@@ -16,14 +16,11 @@ from dynabro_cli.figures._columns import (
     tick,
     with_columns,
 )
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import final_values, points_of
+from dynabro_cli.analysis.results import Results
+from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._panels import draw_finals, legend, panel_grid, subtitle
 from dynabro_cli.figures._tables import as_table
 from dynabro_cli.figures.any._choice import apart, default_facet, panels_of, series_of
-
-LONG = 9
-"""Words at an axis are upright if one of them has more letters."""
 
 
 @plot("final")
@@ -44,17 +41,14 @@ def draw(results: Results, choice: Choice) -> Drawn:
     by = [*([facet] if facet else []), x, "series"]
     named = dataclasses.replace(results, runs=series.runs)
     numbers = final_values(named, by, metric.final, interval=True)
-    panels = panels_of(series.runs, facet, choice)
-    figure, axes = panel_grid(len(panels), shared=not choice.free_y)
+    panels = panels_of(series.runs, numbers, facet, choice)
+    figure, axes = panel_grid(len(panels), sharey=not choice.free_y)
     line = is_number(runs, x)
-    for panel, (title, own) in zip(axes, panels, strict=False):
-        shown = numbers if facet is None else numbers[numbers[facet] == own[facet].iloc[0]]
-        known = set(own[x])
-        places = choice.arranged([place for place in ordered(runs, x) if place in known])
-        points = points_of(dataclasses.replace(named, runs=own), x, "series", metric.final)
-        draw_finals(panel, shown.assign(x=shown[x]), places, series.lines, points, line=line)
-        ticks = [choice.label(place, tick(own, x, place)) for place in places]
-        panel.set_xticklabels(ticks, rotation=90 if max(map(len, ticks)) > LONG else 0)
+    for panel, (title, own, points) in zip(axes, panels, strict=True):
+        values = set(own[x])
+        places = choice.arranged([place for place in ordered(runs, x) if place in values])
+        ticks = {place: choice.label(place, tick(own, x, place)) for place in places}
+        draw_finals(panel, points, own, ticks, series.lines, x=x, value=metric.final, line=line)
         panel.set(title=short(title), xlabel=axis_label(own, x), ylabel=metric.title)
     legend(figure, series.labels, series.lines, series.title)
     subtitle(figure, series.runs, numbers, "95% interval")

@@ -10,11 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 
-from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.effect import READING
-from dynabro_cli.experiment.label import telling_apart
-from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._columns import (
+from dynabro_cli.analysis.cells import final_values, worst_of
+from dynabro_cli.analysis.columns import (
     COLUMNS,
     axis_label,
     column_of,
@@ -26,8 +23,11 @@ from dynabro_cli.figures._columns import (
     tick,
     with_columns,
 )
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import final_values
+from dynabro_cli.analysis.results import Results
+from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.effect import READING
+from dynabro_cli.experiment.label import telling_apart
+from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._panels import draw_matrix, panel_grid, subtitle
 from dynabro_cli.figures.any._choice import apart, panels_of
 
@@ -71,8 +71,8 @@ def draw(results: Results, choice: Choice) -> Drawn:
             f"Try: --facet {mixed[0]}, or --where with one value"
         )
     cells = final_values(results, [*shown, *hidden], metric.final)
-    numbers = _worst(cells, shown, highest=not metric.higher)
-    panels = panels_of(results.runs, facet, choice)
+    numbers = cells[cells.index == worst_of(cells, shown, higher=metric.higher)]
+    panels = panels_of(results.runs, numbers, facet, choice)
     columns, rows = (choice.arranged(ordered(results.runs, name)) for name in (x, y))
     long = max(len(str(value)) for value in rows) > 24
     figure, axes = panel_grid(
@@ -81,8 +81,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
         across=1 if long else 2 if len(columns) > 3 else 3,
     )
     limits = (float(numbers["mean"].min()), float(numbers["mean"].max()))
-    for panel, (title, own) in zip(axes, panels, strict=False):
-        part = numbers if facet is None else numbers[numbers[facet] == own[facet].iloc[0]]
+    for panel, (title, _, part) in zip(axes, panels, strict=True):
         mesh = _draw(panel, part.set_index([y, x]), rows, columns, hidden, limits)
         panel.set_xticks(
             range(len(columns)),
@@ -116,19 +115,6 @@ def _method(results: Results, shown: Sequence[str]) -> str | None:
     )
 
 
-def _worst(cells: pd.DataFrame, shown: Sequence[str], *, highest: bool) -> pd.DataFrame:
-    """Return the row of each cell with the worst mean; an undefined mean is worse than any
-    other.
-    """
-    signed = cells.assign(order=(-cells["mean"] if highest else cells["mean"]).fillna(-np.inf))
-    return (
-        signed.sort_values("order", kind="stable")
-        .drop_duplicates(list(shown))
-        .sort_index()
-        .drop(columns="order")
-    )
-
-
 def _draw(
     panel: Axes,
     part: pd.DataFrame,
@@ -138,12 +124,12 @@ def _draw(
     limits: tuple[float, float],
 ) -> QuadMesh:
     values = np.full((len(rows), len(columns)), np.nan)
-    notes = [[""] * len(columns) for _ in rows]
+    words = [[""] * len(columns) for _ in rows]
     for (row, column), cell in part.iterrows():
         place = rows.index(row), columns.index(column)
         values[place] = cell["mean"]
         name = short(str(cell[hidden[0]]).partition(":")[0], 20) if hidden else ""
-        notes[place[0]][place[1]] = (
-            name if len(name) <= MOST_LETTERS else name.replace("-", "-\n", 1)
-        )
-    return draw_matrix(panel, values, notes, limits)[1]
+        if len(name) > MOST_LETTERS:
+            name = name.replace("-", "-\n", 1)
+        words[place[0]][place[1]] = f"{cell['mean']:.3g}\n{name}".strip()
+    return draw_matrix(panel, values, words, limits)[1]

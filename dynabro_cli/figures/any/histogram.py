@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dynabro_cli.analysis.cells import fractions
+from dynabro_cli.analysis.columns import column_of, short
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._columns import column_of, short
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import fractions
 from dynabro_cli.figures._panels import draw_fractions, panel_grid, subtitle
 from dynabro_cli.figures.any._choice import panels_of
 
@@ -21,12 +21,10 @@ def draw(results: Results, choice: Choice) -> Drawn:
             raise SpecError(f"a histogram has no {option}. Try: no --{option}")
     facet = column_of("facet", choice.facet or "switching")
     numbers = fractions(results, (facet,))
-    panels = panels_of(results.runs, facet, choice)
-    figure, axes = panel_grid(len(panels), shared=not choice.free_y)
-    for panel, (title, own) in zip(axes, panels, strict=False):
-        draw_fractions(
-            panel, numbers[numbers[facet] == own[facet].iloc[0]], int(own["workers"].max())
-        )
+    panels = panels_of(results.runs, numbers, facet, choice)
+    figure, axes = panel_grid(len(panels), sharey=not choice.free_y)
+    for panel, (title, own, bars) in zip(axes, panels, strict=True):
+        draw_fractions(panel, bars, int(own["workers"].max()))
         panel.set(
             title=short(title),
             xlabel="fraction of Byzantine workers",

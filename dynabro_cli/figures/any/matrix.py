@@ -7,12 +7,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 
+from dynabro_cli.analysis.columns import metric_of
+from dynabro_cli.analysis.ranking import SPREAD, TIED, as_texts, number, ranking
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._columns import metric_of
-from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import blank, draw_matrix, subtitle
-from dynabro_cli.figures._ranking import SPREAD, TIED, as_texts, number, ranking
 from dynabro_cli.figures._style import PAGE, narrow, note_size, width_of
 
 LINE, LETTER = 0.021, 0.0085
@@ -125,15 +125,7 @@ def _draw(
             va="center",
             fontsize=size,
         )
-    mesh = draw_matrix(
-        panel,
-        values,
-        [[""] * len(values[0])] * len(rows),
-        limits,
-        words=words,
-        bold=bold,
-        size=size,
-    )[1]
+    mesh = draw_matrix(panel, values, words, limits, bold=bold, size=size)[1]
     panel.axvline(len(columns) - 0.5, color="white", linewidth=3)
     for side in panel.spines.values():
         side.set_visible(False)

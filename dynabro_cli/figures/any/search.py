@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.columns import short
+from dynabro_cli.analysis.searches import About, Searches, numbers_of, read_searches
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.figures._api import Drawn, record
-from dynabro_cli.figures._columns import short
-from dynabro_cli.figures._panels import blank, write_above
-from dynabro_cli.figures._searches import About, Searches, numbers_of, read_searches
+from dynabro_cli.figures._panels import blank, panel_grid, write_above
 from dynabro_cli.figures._style import LINES, narrow
 
 MOST_SLICES, MOST_HISTORIES = 8, 48
@@ -58,16 +58,13 @@ def _numbers(found: Searches, name: str) -> pd.DataFrame:
     own, about = found.trials[found.trials["search"] == name], found.of(name)
     finite = own["value"].where(own["status"] == "finished")
     best = finite.cummax() if about.maximize else finite.cummin()
-    repeated = [_mean(runs, about) for _, runs in found._replace(trials=own).repetitions()]
+    repetitions = found._replace(trials=own).repetitions()
+    repeated = [float(numbers_of(runs, about.goal).mean()) for _, runs in repetitions]
     choices = own["parameters"].map(
         lambda one: ", ".join(f"{key}={_text(value)}" for key, value in one.items())
     )
     kept = own[["search", "number", "status", "value", "parameters"]]
     return kept.assign(best=best.ffill(), repeated=repeated, choices=choices)
-
-
-def _mean(runs: pd.DataFrame, about: About) -> float:
-    return float(numbers_of(runs, about.goal).mean()) if len(runs) else math.nan
 
 
 def _text(value: Any) -> str:
@@ -171,20 +168,14 @@ def _limits(values: pd.Series[Any]) -> tuple[float, float]:
 
 def _several(found: Searches, names: list[str], numbers: pd.DataFrame) -> Figure:
     """Return a history per search."""
-    across = 1 if narrow() else min(4, len(names))
-    down = -(-len(names) // across)
-    figure, axes = blank(down, across, height=0.8 + 1.4 * down, sharex=True, sharey=True)
-    for place, axis in enumerate(axes.flat):
-        if place >= len(names):
-            axis.set_axis_off()
-            continue
-        name = names[place]
+    figure, axes = panel_grid(len(names), height=1.4, across=4, rest=0.8, sharex=True, sharey=True)
+    for name, axis in zip(names, axes, strict=True):
         _history(axis, numbers[numbers["search"] == name], found.of(name))
         axis.set_title(short(name.partition(": ")[2] or name, 40), fontsize=5.5)
     figure.supxlabel("trial", fontsize=7)
     figure.supylabel(found.of(names[0]).title, fontsize=7)
     figure.legend(
-        *axes.flat[0].get_legend_handles_labels(),
+        *axes[0].get_legend_handles_labels(),
         loc="outside lower center",
         ncols=1 if narrow() else 4,
     )

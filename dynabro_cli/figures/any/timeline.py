@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
+from dynabro_cli.analysis.columns import method_label, metric_of, short
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.errors import DatabaseError, SpecError
 from dynabro_cli.experiment.complete import answering
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._columns import method_label, metric_of, short
-from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import blank
 from dynabro_cli.figures._style import LINES, NOTE_SIZE, note_size
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
 
+from dynabro_cli.analysis.cells import curves, final_values, fractions, with_std
+from dynabro_cli.analysis.columns import DELTA_MAX, rate_axis
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Drawn
-from dynabro_cli.figures._columns import DELTA_MAX, rate_axis
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import curves, final_values, fractions, points_of, within
 from dynabro_cli.figures._panels import (
     ACCURACY,
     blank,
@@ -22,20 +21,18 @@ from dynabro_cli.figures._panels import (
     rates,
     setting,
 )
-from dynabro_cli.figures._style import COLUMN, Line, looks, narrow, note_size
+from dynabro_cli.figures._style import COLUMN, looks, narrow, note_size
 
 
 def final_against_rate(results: Results) -> Drawn:
     """Draw final test accuracy against the switching rate K, with infinity at the right, as in
     Figures 1 and 6.
     """
-    labels, places = methods(results), rates(results)
+    labels = methods(results)
     numbers = final_values(results, ("method", "switching"))
-    shown = numbers.rename(columns={"method": "series", "switching": "x"})
     figure, ((panel,),) = blank(1, 1, width=COLUMN, height=2.7)
     series = looks(labels)
-    draw_finals(panel, shown, list(places), series, points_of(results, "switching", "method"))
-    panel.set_xticklabels(list(places.values()))
+    draw_finals(panel, numbers, results.runs, rates(results), series, series="method")
     panel.set(xlabel=rate_axis(results.planned["clock"]), ylabel=f"final {ACCURACY}")
     legend(figure, labels, series, planned=results.planned)
     entitle(figure, results, setting(results), numbers, "std")
@@ -49,12 +46,13 @@ def curves_by_rate(results: Results) -> Drawn:
     labels, places = methods(results), rates(results)
     series = looks(labels)
     numbers = curves(results, ("method", "switching"))
+    shown = with_std(numbers, "test_accuracy")
     columns = 2 if narrow() else 3
     rows = -(-(len(places) + 1) // columns)
     figure, axes = blank(rows, columns, height=2.0 * rows, sharex=True, sharey=True)
     panels = list(axes.flat)
     for panel, (switching, label) in zip(panels, places.items(), strict=False):
-        _accuracy(panel, numbers[numbers["switching"] == switching], series)
+        draw_curves(panel, shown[shown["switching"] == switching], series, series="method")
         panel.set_title(f"K = {label}")
     for panel in panels[len(places) :]:
         panel.set_axis_off()
@@ -83,6 +81,7 @@ def curves_over_fractions(results: Results) -> Drawn:
     labels = methods(results)
     series = looks(labels)
     numbers = curves(results, ("method", "switching"))
+    shown = with_std(numbers, "test_accuracy")
     bars = fractions(results, ("method", "switching"))
     longest = results.runs.groupby("method", sort=False)["rounds"].mean().idxmax()
     bars = bars[bars["method"] == longest]
@@ -96,7 +95,7 @@ def curves_over_fractions(results: Results) -> Drawn:
     for column, (_, row) in enumerate(first.iterrows()):
         above, below = axes[:, column]
         strategy = row["spec"]["switching"]
-        _accuracy(above, numbers[numbers["switching"] == row["switching"]], series)
+        draw_curves(above, shown[shown["switching"] == row["switching"]], series, series="method")
         above.set_title(f"p = {strategy['p']:g},{break_}D = {strategy['D']}")
         if settled > 0.5:  # differences near the top are what is to be seen
             above.set_ylim(max(0.0, settled - 0.1), 1.0)
@@ -113,11 +112,3 @@ def curves_over_fractions(results: Results) -> Drawn:
     most = first.iloc[0]["spec"]["switching"]["delta_max"]
     entitle(figure, results, f"{setting(results)}, {DELTA_MAX} = {most:g}", numbers, "std")
     return Drawn(figure, pd.concat([numbers, bars], ignore_index=True))
-
-
-def _accuracy(panel: Axes, numbers: pd.DataFrame, series: dict[str, Line]) -> None:
-    """Draw curves of accuracy with a band of one standard deviation."""
-    edges = numbers.assign(x=numbers["samples"], series=numbers["method"])
-    low, high = within(edges["mean"] - edges["std"], edges["mean"] + edges["std"], "test_accuracy")
-    edges = edges.assign(low=low, high=high)
-    draw_curves(panel, edges, series)

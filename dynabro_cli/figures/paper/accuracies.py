@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Drawn, Variant, figure
-from dynabro_cli.figures._data import Results
 from dynabro_cli.figures.paper._layouts import (
     curves_by_rate,
     curves_over_fractions,

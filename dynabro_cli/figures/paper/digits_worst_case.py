@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from dynabro_cli.analysis.cells import final_values, worst_of
+from dynabro_cli.analysis.columns import rate
+from dynabro_cli.analysis.results import Results, rows_with
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import rate
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import final_values
 from dynabro_cli.figures._panels import SHARES, blank, draw_matrix, entitle, methods
 from dynabro_cli.figures._style import narrow, note_size
 
@@ -35,7 +35,8 @@ def draw(results: Results) -> Drawn:
     cells = final_values(results, ("method", "switching", "aggregator", "attack")).assign(
         name=lambda own: _names(own["attack"])
     )
-    worst = _worst(cells)
+    attacked = cells[cells["attack"] != NO_ATTACK]
+    worst = attacked[attacked.index == worst_of(attacked, ("method", "switching", "aggregator"))]
     plan = results.planned
     rules, attacks = (
         list(dict.fromkeys(plan["aggregator"])),
@@ -66,36 +67,26 @@ def draw(results: Results) -> Drawn:
     )
     for panel, (method, label, strategy) in zip(axes[:, 0], kinds, strict=True):
         own, lowest = (
-            table[(table["method"] == method) & (table["switching"] == strategy)]
-            for table in (cells, worst)
+            rows_with(table, method=method, switching=strategy) for table in (cells, worst)
         )
-        means = own.pivot(index="aggregator", columns="name", values="mean").reindex(
-            rules, columns=attacks
+        means, diverged = (
+            own.pivot(index="aggregator", columns="name", values=value).reindex(
+                rules, columns=attacks
+            )
+            for value in ("mean", "diverged")
         )
         lowest = lowest.set_index("aggregator").reindex(rules)
         values = np.column_stack(
             [lowest["mean"].to_numpy(dtype=float), means.to_numpy(dtype=float)]
         )
-        notes = [[name, *[""] * len(attacks)] for name in lowest["name"].fillna("")]
+        words = [
+            [f"{_share(value)} {name}", *[""] * len(attacks)]
+            for value, name in zip(lowest["mean"], lowest["name"], strict=True)
+        ]
         places, mesh = draw_matrix(
-            panel, values, notes, SHARES, [WIDE, *[1.0] * len(attacks)], texts=()
+            panel, values, words, SHARES, [WIDE, *[1.0] * len(attacks)], size=size
         )
-        for row, (value, note) in enumerate(zip(values[:, 0], notes, strict=True)):
-            dark = value < 0.55
-            text = f"{value:.3f} {note[0]}".removeprefix("0")
-            panel.text(
-                places[0],
-                row,
-                text,
-                ha="center",
-                va="center",
-                fontsize=size,
-                color="white" if dark else "black",
-            )
         panel.axvline(WIDE - 0.5, color="white", linewidth=2)
-        diverged = own.pivot(index="aggregator", columns="name", values="diverged").reindex(
-            rules, columns=attacks
-        )
         for row, column in np.argwhere(diverged.fillna(0).to_numpy() > 0):
             panel.plot(
                 places[column + 1], row, "x", color="red", markersize=2.5, markeredgewidth=0.7
@@ -120,7 +111,8 @@ def _worst_only(worst: pd.DataFrame, rules: list[str], kinds: dict[tuple[str, st
     values = np.column_stack(
         [lowest.loc[method, strategy].reindex(rules) for method, strategy in kinds]
     )
-    places, mesh = draw_matrix(panel, values, [[""] * len(kinds)] * len(rules), SHARES, size=size)
+    words = [[_share(value) for value in row] for row in values]
+    places, mesh = draw_matrix(panel, values, words, SHARES, size=size)
     panel.set_xticks(places, list(kinds.values()), rotation=90)
     panel.set_yticks(range(len(rules)), rules)
     panel.tick_params(labelsize=size)
@@ -128,16 +120,9 @@ def _worst_only(worst: pd.DataFrame, rules: list[str], kinds: dict[tuple[str, st
     return picture
 
 
-def _worst(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the cell of each method, strategy and rule with the lowest mean under an attack; a
-    missing mean counts as the lowest.
-    """
-    attacked = cells[cells["attack"] != NO_ATTACK]
-    order = attacked["mean"].fillna(-np.inf)
-    places = order.groupby(
-        [attacked[name] for name in ("method", "switching", "aggregator")], sort=False
-    ).idxmin()
-    return attacked.loc[places]
+def _share(value: float) -> str:
+    """Return three digits of an accuracy, without the zero before the point."""
+    return f"{value:.3f}".removeprefix("0")
 
 
 def _names(attacks: pd.Series) -> pd.Series:

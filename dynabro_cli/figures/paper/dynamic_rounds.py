@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import math
 
 import numpy as np
 import pandas as pd
 
+from dynabro_cli.analysis.cells import final_values
+from dynabro_cli.analysis.columns import RULES, TASKS
+from dynabro_cli.analysis.results import Results, rows_with
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import RULES, TASKS
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import final_values, points_of
-from dynabro_cli.figures._panels import ACCURACY, blank, draw_finals, entitle, legend, methods
-from dynabro_cli.figures._style import looks, narrow
+from dynabro_cli.figures._panels import (
+    ACCURACY,
+    draw_finals,
+    entitle,
+    legend,
+    matrix_of_panels,
+    methods,
+)
+from dynabro_cli.figures._style import looks
 from dynabro_cli.methods._levels import planned
 
 CHANGES = {"mid-round": "changes mid-round", "periodic": "changes by computations"}
@@ -34,9 +41,7 @@ def draw(results: Results) -> Drawn:
     smaller numbers, the mean over the seeds is at most 0.05 below the mean of the same seeds
     without dynamic rounds, no seed is more than 0.10 below, and that mean is at least 0.5.
     """
-    results = dataclasses.replace(
-        results, runs=_named(results.runs), planned=_named(results.planned)
-    )
+    results = results.named(_named)
     plan, runs = results.planned, results.runs
     by = ("attack_name", "method", "switching")
     numbers = _losses(final_values(results, by), runs)
@@ -45,38 +50,28 @@ def draw(results: Results) -> Drawn:
     dynamic = whole.groupby("switching")["dynamic_rounds"].mean()
     numbers = numbers.assign(dynamic_rounds=numbers["switching"].map(dynamic))
     attacks, labels = list(dict.fromkeys(plan["attack_name"])), methods(results)
-    series, shown = looks(labels), numbers.rename(columns={"method": "series", "switching": "x"})
-    kinds = [(attack, strategy) for attack in attacks for strategy in CHANGES]
-    rows = len(kinds) if narrow() else len(attacks)
-    picture, axes = blank(rows, len(kinds) // rows, height=0.9 + 2.1 * rows, sharey=True)
+    series = looks(labels)
+    picture, axes = matrix_of_panels(len(attacks), len(CHANGES), height=2.1, rest=0.9, sharey=True)
     row = plan.iloc[0]
     root = math.sqrt(
         planned(
             row["budget"], plan["spec"].map(lambda spec: spec["method"].get("jmax")).dropna().max()
         )[0]
     )
+    kinds = itertools.product(attacks, CHANGES)
     for panel, (attack, strategy) in zip(axes.flat, kinds, strict=True):
         places = [
             text
             for text in dict.fromkeys(plan["switching"])
             if text.partition(":")[0] in ("static", strategy)
         ]
-        part = dataclasses.replace(results, runs=runs[runs["attack_name"] == attack])
-        draw_finals(
-            panel,
-            shown[shown["attack_name"] == attack],
-            places,
-            series,
-            points_of(part, "switching", "method"),
-        )
         counts = [float(dynamic.get(text, np.nan)) for text in places]
-        short = [text.partition(":")[2] or "0" for text in places]
-        panel.set_xticklabels(
-            [
-                text if np.isnan(count) else f"{count:.0f}"
-                for text, count in zip(short, counts, strict=True)
-            ]
-        )
+        ticks = {
+            text: (text.partition(":")[2] or "0") if np.isnan(count) else f"{count:.0f}"
+            for text, count in zip(places, counts, strict=True)
+        }
+        shown, own = (rows_with(frame, attack_name=attack) for frame in (numbers, runs))
+        draw_finals(panel, shown, own, ticks, series, series="method")
         if all(count > 0 for count in counts[1:]):  # False for unknown numbers, too
             at = 1 + np.interp(math.log(root), np.log(counts[1:]), range(len(counts) - 1))
             panel.axvline(at, color="#000000", linestyle=(0, (3, 2)), linewidth=0.8)

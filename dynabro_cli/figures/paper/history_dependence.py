@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from dynabro_cli.analysis.columns import TASKS, method_label
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import TASKS, method_label
-from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._style import narrow
 from dynabro_cli.figures._tables import draw_table
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 
 import pandas as pd
 
+from dynabro_cli.analysis.cells import final_values
+from dynabro_cli.analysis.columns import RULES, method_label, rate_axis
+from dynabro_cli.analysis.results import Results, rows_with
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import RULES, method_label, rate_axis
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import final_values, points_of
-from dynabro_cli.figures._panels import ACCURACY, blank, draw_finals, entitle, legend, rates
-from dynabro_cli.figures._style import looks, narrow
+from dynabro_cli.figures._panels import (
+    ACCURACY,
+    draw_finals,
+    entitle,
+    legend,
+    matrix_of_panels,
+    rates,
+)
+from dynabro_cli.figures._style import looks
 
 ENTRIES = {"gradient": "gradients are attacked", "state": "memories are attacked"}
 """Words for the two readings of what a worker remembers."""
@@ -27,31 +34,22 @@ def draw(results: Results) -> Drawn:
     A row of panels per attack and rule, a column per reading of what a worker remembers. Series
     with "half answer" have --participation 0.5; "CTMA" is the meta-rule around the panel's rule.
     """
-    results = dataclasses.replace(
-        results, runs=_named(results.runs), planned=_named(results.planned)
-    )
+    results = results.named(_named)
     plan = results.planned
-    labels, places = {name: name for name in dict.fromkeys(plan["series"])}, rates(results)
+    labels = {name: name for name in plan["series"]}
     series = looks(labels)
     numbers = final_values(results, ("attack_name", "attack_entry", "series", "switching"))
-    shown, points = numbers.rename(columns={"switching": "x"}), results.runs
     attacks, entries = (list(dict.fromkeys(plan[name])) for name in ("attack_name", "attack_entry"))
-    kinds = [(attack, entry) for attack in attacks for entry in entries]
-    rows = len(kinds) if narrow() else len(attacks)
-    picture, axes = blank(
-        rows, len(kinds) // rows, height=0.8 + 2.0 * rows, sharex=True, sharey=True
+    picture, axes = matrix_of_panels(
+        len(attacks), len(entries), height=2.0, rest=0.8, sharex=True, sharey=True
     )
+    kinds = itertools.product(attacks, entries)
     for panel, (attack, entry) in zip(axes.flat, kinds, strict=True):
-        own = shown[(shown["attack_name"] == attack) & (shown["attack_entry"] == entry)]
-        part = points[(points["attack_name"] == attack) & (points["attack_entry"] == entry)]
-        draw_finals(
-            panel,
-            own,
-            list(places),
-            series,
-            points_of(dataclasses.replace(results, runs=part), "switching", "series"),
+        shown, runs = (
+            rows_with(frame, attack_name=attack, attack_entry=entry)
+            for frame in (numbers, results.runs)
         )
-        panel.set_xticklabels(list(places.values()))
+        draw_finals(panel, shown, runs, rates(results), series)
         panel.set_title(f"{attack}: {ENTRIES.get(entry, entry)}")
     for panel in axes[:, 0]:
         panel.set_ylabel(f"final {ACCURACY}")

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.columns import short
+from dynabro_cli.analysis.results import read
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.figures._api import Drawn, record
-from dynabro_cli.figures._columns import short
-from dynabro_cli.figures._data import read
 from dynabro_cli.figures._panels import blank, write_above
 from dynabro_cli.figures._style import LINES, narrow
 

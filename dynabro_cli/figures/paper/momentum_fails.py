@@ -5,20 +5,18 @@ ones, one column per beta.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dynabro_cli.analysis.cells import curves
+from dynabro_cli.analysis.columns import BETA, RULES
+from dynabro_cli.analysis.results import Results, rows_with
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import BETA, RULES
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import curves
 from dynabro_cli.figures._panels import blank, draw_curves, entitle, legend
-from dynabro_cli.figures._style import PAGE, STRENGTHS, Line, narrow
+from dynabro_cli.figures._style import STRENGTHS, Line, narrow
 
 BY = ("switching", "aggregator", "method", "attack")
 LAMBDA = "\N{GREEK SMALL LETTER LAMDA}"
@@ -31,19 +29,16 @@ def gap(results: Results) -> Drawn:
     momentum and rule.
     """
     numbers = curves(results, BY, "gap")
-    shown = numbers.assign(x=numbers["budget"], series=numbers["attack"])
-    labels, lines, _ = strengths(results)
-    picture, grid = panels(results, 7.6, sharey=True)
-    for panel in grid:
-        own = panel.own(shown)
-        draw_curves(
-            panel.axes,
-            own,
-            {name: line for name, line in lines.items() if (own["attack"] == name).any()},
-        )
-        panel.axes.set_yscale("log", nonpositive="clip")
-        panel.axes.set(xlabel="round t", ylabel="f(x) - f*")
-        panel.axes.label_outer()
+    labels, lines = strengths(results)
+    picture, grid = panels(results, 7.6)
+    for axes, values in grid:
+        shown = rows_with(numbers, **values)
+        attacks = set(shown["attack"])
+        looks = {name: line for name, line in lines.items() if name in attacks}
+        draw_curves(axes, shown, looks, x="budget", series="attack")
+        axes.set_yscale("log", nonpositive="clip")
+        axes.set(xlabel="round t", ylabel="f(x) - f*")
+        axes.label_outer()
     legend(picture, *explained(labels, lines))
     entitle(
         picture,
@@ -66,33 +61,29 @@ def paths(results: Results) -> Drawn:
     attacks.
     """
     numbers = _points(results)
-    labels, lines, _ = strengths(results)
-    picture, grid = panels(results, 9.2, sharey=True)
-    for panel in grid:
-        own = panel.own(numbers)
-        _contours(panel.axes, numbers, results.planned.iloc[0]["spec"]["task"]["condition"])
-        shown = [attack for attack in lines if (own["attack"] == attack).any()]
-        for place, attack in enumerate(shown):
-            # ends that coincide stay visible, one within the other
-            line, size = lines[attack], 8.0 - 1.2 * place
-            path = own[own["attack"] == attack]
-            if not path.empty:
-                panel.axes.plot(
-                    path["x1"], path["x2"], color=line.color, linestyle=line.dash, linewidth=0.9
-                )
-                look: dict[str, Any] = {
-                    "markersize": size,
-                    "markerfacecolor": "none",
-                    "markeredgecolor": line.color,
-                }
-                panel.axes.plot(
-                    path["x1"].tail(1), path["x2"].tail(1), line.marker, zorder=5, **look
-                )
-        panel.axes.plot(0, 0, "*", color="black", markersize=6, zorder=4)
-        panel.axes.grid(visible=False)
-        panel.axes.set(xlabel="x\N{SUBSCRIPT ONE}", ylabel="x\N{SUBSCRIPT TWO}")
-        panel.axes.set_aspect("equal")
-        panel.axes.label_outer()
+    labels, lines = strengths(results)
+    picture, grid = panels(results, 9.2)
+    for axes, values in grid:
+        paths = dict(tuple(rows_with(numbers, **values).groupby("attack")))
+        _contours(axes, numbers, results.planned.iloc[0]["spec"]["task"]["condition"])
+        for place, attack in enumerate(attack for attack in lines if attack in paths):
+            line, path = lines[attack], paths[attack]
+            axes.plot(path["x1"], path["x2"], color=line.color, linestyle=line.dash, linewidth=0.9)
+            axes.plot(
+                path["x1"].tail(1),
+                path["x2"].tail(1),
+                line.marker,
+                zorder=5,
+                # ends that coincide stay visible, one within the other
+                markersize=8.0 - 1.2 * place,
+                markerfacecolor="none",
+                markeredgecolor=line.color,
+            )
+        axes.plot(0, 0, "*", color="black", markersize=6, zorder=4)
+        axes.grid(visible=False)
+        axes.set(xlabel="x\N{SUBSCRIPT ONE}", ylabel="x\N{SUBSCRIPT TWO}")
+        axes.set_aspect("equal")
+        axes.label_outer()
     legend(picture, *explained(labels, lines))
     entitle(picture, results, "quadratic; the star is x*, markers are the ends", numbers, "")
     return Drawn(picture, numbers.drop(columns=["n", "diverged"]))
@@ -127,61 +118,34 @@ def _contours(axes: Axes, numbers: pd.DataFrame, condition: float) -> None:
     )
 
 
-class Panel(NamedTuple):
-    """One panel: its place, and the values of the columns ``switching``, ``aggregator`` and
-    ``method`` of its runs.
+def panels(results: Results, height: float) -> tuple[Figure, list[tuple[Axes, dict[str, str]]]]:
+    """Return a picture with one row per kind of attack and rule, and one column per beta; and its
+    panels, each with the values of ``switching``, ``aggregator`` and ``method`` of its runs.
     """
-
-    axes: Axes
-    switching: str
-    aggregator: str
-    method: str
-
-    def own(self, numbers: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of this panel."""
-        return numbers[
-            (numbers["switching"] == self.switching)
-            & (numbers["aggregator"] == self.aggregator)
-            & (numbers["method"] == self.method)
-        ]
-
-
-def panels(results: Results, height: float, **shared: Any) -> tuple[Figure, Iterator[Panel]]:
-    """Return a picture with one row per kind of attack and rule, and one column per beta."""
     planned = results.planned
-    rows = list(
-        planned[["switching", "aggregator"]].drop_duplicates().itertuples(index=False, name=None)
-    )
-    rows.sort(key=lambda row: row[0] != "static")
-    columns = planned.drop_duplicates("method")[["method", "spec"]].itertuples(
-        index=False, name=None
-    )
-    betas = {method: spec["method"]["beta"] for method, spec in columns}
+    rows = planned[["switching", "aggregator"]].drop_duplicates().to_dict("records")
+    rows.sort(key=lambda row: row["switching"] != "static")
+    first = planned.drop_duplicates("method")
     height = 0.65 * height if narrow() else height
-    figure, axes = blank(len(rows), len(betas), width=PAGE, height=height, sharex=True, **shared)
-    return figure, _filled(axes, rows, betas)
+    figure, axes = blank(len(rows), len(first), height=height, sharex=True, sharey=True)
+    panels = []
+    for place, row in enumerate(rows):
+        kind = "static" if row["switching"] == "static" else "dynamic"
+        words = f"{kind} attack, {RULES.get(row['aggregator'], row['aggregator'])}"
+        for column, (method, spec) in enumerate(zip(first["method"], first["spec"], strict=True)):
+            beta = f"{BETA} = {spec['method']['beta']:g}"
+            if not narrow():
+                title = f"{words}, {beta}"
+            else:  # the row's words are above its middle panel, beta above the first row
+                title = words if column == len(first) // 2 else ""
+                title = f"{title}\n{beta}" if place == 0 else title
+            axes[place, column].set_title(title)
+            panels.append((axes[place, column], {**row, "method": method}))
+    return figure, panels
 
 
-def _filled(
-    axes: np.ndarray[Any, Any], rows: list[tuple[str, str]], betas: dict[str, float]
-) -> Iterator[Panel]:
-    for place, (row, (switching, aggregator)) in enumerate(zip(axes, rows, strict=True)):
-        kind = "static" if switching == "static" else "dynamic"
-        for column, (axis, (method, beta)) in enumerate(zip(row, betas.items(), strict=True)):
-            words, name = (
-                f"{kind} attack, {RULES.get(aggregator, aggregator)}",
-                f"{BETA} = {beta:g}",
-            )
-            if narrow():  # the row's words are above its middle panel, beta above the first row
-                words = words if column == len(betas) // 2 else ""
-                axis.set_title(f"{words}\n{name}" if place == 0 else words)
-            else:
-                axis.set_title(f"{words}, {name}")
-            yield Panel(axis, switching, aggregator, method)
-
-
-def strengths(results: Results) -> tuple[dict[str, str], dict[str, Line], dict[str, float]]:
-    """Return label, look and lambda of each strength of the attack, by the text of the attack."""
+def strengths(results: Results) -> tuple[dict[str, str], dict[str, Line]]:
+    """Return label and look of each strength of the attack, by the text of the attack."""
     first = results.planned.drop_duplicates("attack")
     values = {
         attack: float(spec["attack"]["lambda"])
@@ -193,7 +157,7 @@ def strengths(results: Results) -> tuple[dict[str, str], dict[str, Line], dict[s
         attack: STRENGTHS[distinct.index(value) % len(STRENGTHS)]
         for attack, value in values.items()
     }
-    return labels, lines, values
+    return labels, lines
 
 
 def explained(

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from dynabro_cli.analysis.results import Results, check_means
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._data import Results, check_means
 from dynabro_cli.figures._panels import entitle, panel_grid
 from dynabro_cli.figures._style import LINES, Line, Powers, note_size
 from dynabro_cli.theory.rate import PARTS, SWEEP, Slope, cells, measure, series, slopes

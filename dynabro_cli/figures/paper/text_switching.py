@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
+from dynabro_cli.analysis.cells import curves, with_std
+from dynabro_cli.analysis.columns import method_label
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import method_label
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import curves
-from dynabro_cli.figures._panels import SAMPLES, blank, draw_curves, entitle, legend, memory, rates
-from dynabro_cli.figures._style import looks, narrow
+from dynabro_cli.figures._panels import (
+    draw_curves,
+    entitle,
+    legend,
+    matrix_of_panels,
+    memory,
+    millions,
+    rates,
+)
+from dynabro_cli.figures._style import looks
 
 
 @figure(
@@ -24,31 +31,23 @@ def draw(results: Results) -> Drawn:
 
     Bands are one standard deviation: a 95% interval of two seeds is nine times as wide.
     """
-    names = {
-        (row["method"], row["pre_aggregators"]): method_label(row["spec"]["method"])
-        + ("" if row["pre_aggregators"] == "none" else f", {row['pre_aggregators'].upper()}")
-        for _, row in results.planned.iterrows()
-    }
-    named = results.runs.assign(
-        series=[
-            names[key]
-            for key in zip(results.runs["method"], results.runs["pre_aggregators"], strict=True)
-        ]
+    results = results.named(
+        lambda runs: runs.assign(
+            series=[
+                method_label(spec["method"]) + ("" if chain == "none" else f", {chain.upper()}")
+                for spec, chain in zip(runs["spec"], runs["pre_aggregators"], strict=True)
+            ]
+        )
     )
-    labels, places = {name: name for name in names.values()}, rates(results)
+    labels, places = {name: name for name in results.planned["series"]}, rates(results)
     series = looks(labels)
-    numbers = curves(dataclasses.replace(results, runs=named), ("series", "switching"), "test_loss")
+    numbers = curves(results, ("series", "switching"), "test_loss")
     numbers[["mean", "std", "low", "high"]] /= math.log(2)
-    edges = numbers.assign(
-        x=numbers["samples"] / 1000,
-        low=numbers["mean"] - numbers["std"],
-        high=numbers["mean"] + numbers["std"],
-    )
-    rows = len(places) if narrow() else 1
-    picture, axes = blank(rows, len(places) // rows, height=0.9 + 2.2 * rows, sharey=True)
+    shown = with_std(numbers, "test_loss")
+    picture, axes = matrix_of_panels(1, len(places), height=2.2, rest=0.9, sharey=True)
     for panel, (switching, label) in zip(axes.flat, places.items(), strict=True):
-        draw_curves(panel, edges[edges["switching"] == switching], series)
-        panel.set(title=f"K = {label}", xlabel=f"{SAMPLES}, thousands")
+        draw_curves(panel, shown[shown["switching"] == switching], series)
+        panel.set(title=f"K = {label}", xlabel=millions(panel))
     for panel in axes[:, 0]:
         panel.set_ylabel("test loss, bits per character")
     legend(picture, labels, series)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from dynabro_cli.analysis.columns import TASKS, method_label
+from dynabro_cli.analysis.results import Results, read
 from dynabro_cli.experiment.complete import parse_drops
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import TASKS, method_label
-from dynabro_cli.figures._data import Results, read
 from dynabro_cli.figures._tables import draw_table
 from dynabro_cli.store.tables import RESULTS
 
@@ -32,8 +32,8 @@ ROWS = {
 HEAD = "FC(10), softmax in the loss"
 ARCHITECTURES = {
     "cnn-mnist": f"Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)-ReLU-{HEAD}",
-    "cnn-cifar": "Conv(64)-ReLU-BatchNorm-Conv(64)-ReLU-BatchNorm-MaxPool-Dropout(0.25)-Conv(128)-ReLU-BatchNorm-"  # noqa: E501
-    f"Conv(128)-ReLU-BatchNorm-MaxPool-Dropout(0.25)-FC(128)-ReLU-Dropout(0.25)-{HEAD}",
+    "cnn-cifar": "Conv(64)-ReLU-BatchNorm-Conv(64)-ReLU-BatchNorm-MaxPool-Dropout(0.25)-"
+    f"Conv(128)-ReLU-BatchNorm-Conv(128)-ReLU-BatchNorm-MaxPool-Dropout(0.25)-FC(128)-ReLU-Dropout(0.25)-{HEAD}",
 }
 """The layers of the paper's networks, in its notation."""
 PAPERS = ("sgd", "momentum", "dynabro")

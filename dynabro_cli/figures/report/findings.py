@@ -13,16 +13,16 @@ from typing import Any
 import pandas as pd
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.columns import COLUMNS, RULE, TUNING, beside, name_of
+from dynabro_cli.analysis.pairs import Cell, Comparison, compare
+from dynabro_cli.analysis.ranking import DEFENCE, Ranking, number, ranking
+from dynabro_cli.analysis.results import Results
+from dynabro_cli.analysis.searches import Searches, file_of, numbers_of, read_searches
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import DynabroError, NotFoundError, SpecError
 from dynabro_cli.experiment.effect import CLOCK, ENTRY, READING
 from dynabro_cli.experiment.label import OTHERS
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.figures._columns import COLUMNS, RULE, TUNING, beside, name_of
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._ranking import DEFENCE, Ranking, number, ranking
-from dynabro_cli.figures._searches import Searches, file_of, numbers_of, read_searches
-from dynabro_cli.store.read.pairs import Cell, Comparison, compare
 from dynabro_cli.store.read.queries import quoted
 from dynabro_cli.store.read.searches import named
 

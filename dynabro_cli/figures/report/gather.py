@@ -11,14 +11,14 @@ from typing import Any
 
 import pandas as pd
 
+from dynabro_cli.analysis.cells import curves, fractions
+from dynabro_cli.analysis.columns import METRICS, beside, method_names, ordered
+from dynabro_cli.analysis.results import Results, cells_of, read
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import DynabroError, SpecError
 from dynabro_cli.experiment.effect import CLOCK, ENTRY
 from dynabro_cli.experiment.label import CELL, OTHERS, command_of, telling_apart
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.figures._columns import METRICS, beside, method_names, ordered
-from dynabro_cli.figures._data import Results, cells_of, read
-from dynabro_cli.figures._numbers import curves, fractions
 from dynabro_cli.figures._style import KNOWN
 from dynabro_cli.figures.any.timeline import TICKS, masks_of
 from dynabro_cli.figures.report.findings import answers, findings, searched

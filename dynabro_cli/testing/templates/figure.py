@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._api import Choice, Drawn, Results, plot
 
 
 @plot("my-figure")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from dynabro_cli.analysis.results import Results, read_runs
 from dynabro_cli.experiment.schedule import identities
-from dynabro_cli.figures._data import Results, read_runs
 from dynabro_cli.figures.report.gather import content
 from dynabro_cli.store.open.engine import open_read_only
 from tests.cli.conftest import dynabro, folder, real_database, results

@@ -6,16 +6,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from dynabro_cli.errors import SpecError, many
-from dynabro_cli.experiment.effect import ENTRY, READING
-from dynabro_cli.experiment.label import telling_apart
-from dynabro_cli.figures._columns import (
+from dynabro_cli.analysis.cells import seed_means, within, worst_of
+from dynabro_cli.analysis.columns import (
     COLUMNS,
     RULE,
     TUNING,
@@ -30,9 +28,11 @@ from dynabro_cli.figures._columns import (
     tick,
     with_columns,
 )
-from dynabro_cli.figures._data import Results, check_means
-from dynabro_cli.figures._numbers import within
-from dynabro_cli.store.read.pairs import LEVEL, holm, paired_t, student
+from dynabro_cli.analysis.paired_tests import LEVEL, differences, half_width, holm, paired_t
+from dynabro_cli.analysis.results import Results, check_means
+from dynabro_cli.errors import SpecError, many
+from dynabro_cli.experiment.effect import ENTRY, READING
+from dynabro_cli.experiment.label import telling_apart
 
 DEFENCE = ("method", "pre_aggregators", "aggregator")
 """Fields that a defender chooses, and that a matrix compares."""
@@ -103,6 +103,22 @@ class Ranking(NamedTuple):
     def panel(self, title: str) -> pd.DataFrame:
         """Return the cells of a matrix."""
         return self.cells[self.cells["panel"] == title]
+
+    @property
+    def summaries(self) -> list[tuple[str, str, float, int, int, int]]:
+        """For each pair of rows the mean difference, and the number of columns in which A is
+        better, B is better, and no test separates them.
+        """
+        groups: dict[tuple[str, str], list[Pair]] = {}
+        for pair in self.pairs:
+            groups.setdefault((pair.a, pair.b), []).append(pair)
+        rows = []
+        for (a, b), pairs in groups.items():
+            apart = [pair for pair in pairs if pair.holm <= LEVEL]
+            of_a = sum((pair.difference > 0) == self.higher for pair in apart)
+            mean = sum(pair.difference for pair in pairs) / len(pairs)
+            rows.append((a, b, mean, of_a, len(apart) - of_a, len(pairs) - len(apart)))
+        return rows
 
     @property
     def sentence(self) -> str:
@@ -312,33 +328,16 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
     seeds = named.groupby([*keys, "seed"], sort=False)[value].agg(
         lambda values: values.mean(skipna=False)
     )
-    by_cell = {key: own.droplevel(keys) for key, own in seeds.groupby(level=keys, sort=False)}
-    diverged = named.groupby(keys, sort=False)["diverged"].sum()
-    cells = []
-    for key in itertools.product(orders["panel"], orders["row"], orders["column"]):
-        own = by_cell.get(key)
-        if own is None:
-            continue
-        mean = float(own.mean(skipna=False))
-        ends = student(list(own))
-        low, high = within(*ends, value)
-        std = float(own.std(ddof=1, skipna=False)) if len(own) > 1 else math.nan
-        cells.append(
-            (
-                *key,
-                mean,
-                (ends.high - ends.low) / 2,
-                std,
-                float(low),
-                float(high),
-                len(own),
-                int(diverged[key]),
-            )
-        )
-    frame = pd.DataFrame(
-        cells, columns=[*keys, "mean", "half", "std", "low", "high", "n", "diverged"]
-    )
-    pairs = _pairs(by_cell, orders)
+    groups = seeds.groupby(level=keys, sort=False)
+    cells = seed_means(groups).assign(diverged=named.groupby(keys, sort=False)["diverged"].sum())
+    order = itertools.product(orders["panel"], orders["row"], orders["column"])
+    cells = cells.reindex([key for key in order if key in cells.index]).rename_axis(keys)
+    half = half_width(cells["std"], cells["n"])
+    low, high = cells["mean"] - half, cells["mean"] + half
+    cells = cells.assign(half=(high - low) / 2).reset_index()
+    cells["low"], cells["high"] = (ends.to_numpy() for ends in within(low, high, value))
+    frame = cells[[*keys, "mean", "half", "std", "low", "high", "n", "diverged"]]
+    pairs = _pairs({key: own.droplevel(keys).to_dict() for key, own in groups}, orders)
     return Ranking(
         layout,
         orders["row"],
@@ -400,22 +399,18 @@ def in_order(runs: pd.DataFrame, names: Sequence[str], labels: pd.Series[Any]) -
     return sorted(by_label, key=lambda label: by_label[label])
 
 
-def _pairs(by_cell: dict[Any, pd.Series[Any]], orders: dict[str, list[str]]) -> list[Pair]:
-    # by seed
-    scores = {key: dict(zip(own.index, own, strict=True)) for key, own in by_cell.items()}
-    found = []
+def _pairs(scores: Mapping[Any, Mapping[int, float]], orders: dict[str, list[str]]) -> list[Pair]:
+    """Return every pair of rows in every column; ``scores`` has the numbers of a cell by seed."""
+    pairs = []
     for panel, column in itertools.product(orders["panel"], orders["column"]):
         for a, b in itertools.combinations(orders["row"], 2):
-            one, other = scores.get((panel, a, column), {}), scores.get((panel, b, column), {})
-            differences = [one[seed] - other[seed] for seed in one if seed in other]
-            differences = [difference for difference in differences if not math.isnan(difference)]
-            if differences:
-                mean, test = float(np.mean(differences)), paired_t(differences)
-                found.append(Pair(panel, column, a, b, len(differences), mean, test, math.nan))
-    return [
-        pair._replace(holm=p)
-        for pair, p in zip(found, holm([pair.p for pair in found]), strict=True)
-    ]
+            sides = (scores.get((panel, row, column), {}) for row in (a, b))
+            values = differences(*sides)
+            if values:
+                mean, test = float(np.mean(values)), paired_t(values)
+                pairs.append(Pair(panel, column, a, b, len(values), mean, test, math.nan))
+    adjusted = holm([pair.p for pair in pairs])
+    return [pair._replace(holm=p) for pair, p in zip(pairs, adjusted, strict=True)]
 
 
 def _judged(cells: pd.DataFrame, pairs: Sequence[Pair], *, higher: bool) -> pd.DataFrame:
@@ -440,7 +435,7 @@ def _judged(cells: pd.DataFrame, pairs: Sequence[Pair], *, higher: bool) -> pd.D
 
     ranks = (-score).groupby(columns, sort=False).rank(method="average")
     rows = [cells["panel"], cells["row"]]
-    lowest = score.groupby(rows, sort=False).transform("idxmin")
+    lowest = worst_of(cells, ("panel", "row"), higher=higher)
     return cells.assign(
         best=best,
         tied=[tied(cell) for cell in cells.itertuples()],

@@ -4,17 +4,14 @@ workers.
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
 import shlex
-import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.paired_tests import LEVEL, Paired, holm, paired
 from dynabro_cli.components import PLUS, Registry, format_value, split_text
 from dynabro_cli.components.digests import mixture, versions
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
@@ -30,11 +27,8 @@ IDENTITIES = ("switching", "clock", "workers", "byzantine", "participation")
 """Fields that determine, with the seed, which workers are Byzantine when (except
 ``switching=adaptive``).
 """
-LEVEL = 0.05
-"""A difference counts if Holm's adjusted p of the t-test is at most this."""
 FEW = 6
 """Fewest pairs for which Wilcoxon's p can be under 0.05: it is at least 2/2^n."""
-LETTERS = string.ascii_letters
 NAMES = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", *OTHERS)
 
 RATE, SWEEP = "learning_rate", "sweep"
@@ -386,172 +380,3 @@ def _stored(name: str, text: str, registries: Mapping[str, Registry[Any]]) -> An
         raise
     except ValueError:
         raise SpecError(f"{name}={text}: not legal. Try: {fields()[name].legal}") from None
-
-
-CONFIDENCE = 0.95
-BOOTSTRAP_SEED, BOOTSTRAP_RESAMPLES = 0, 10_000
-"""Seed and number of the resamples of every bootstrap interval, so that the same values have the
-same interval.
-"""
-
-ROUNDING = 1e-10
-"""Differences whose range is at most this share of the largest one are equal."""
-
-
-class Interval(NamedTuple):
-    """The ends of a 95% confidence interval; NaN if the values do not determine one."""
-
-    low: float
-    high: float
-
-
-class Paired(NamedTuple):
-    """The differences of pairs: their number, mean, intervals of the mean, and p-values of a mean
-    or median of 0.
-
-    Attributes:
-        n: Number of pairs.
-        mean: Mean difference.
-        student: Student's interval; NaN for one pair.
-        bootstrap: Percentile bootstrap interval; NaN for one pair.
-        p_t: Two-sided p of the paired t-test; NaN if it is not defined.
-        p_wilcoxon: Two-sided p of Wilcoxon's signed-rank test; NaN for one pair.
-    """
-
-    n: int
-    mean: float
-    student: Interval
-    bootstrap: Interval
-    p_t: float
-    p_wilcoxon: float
-
-
-def student(values: Sequence[float]) -> Interval:
-    """Return Student's interval mean +- t s/sqrt(n); it supposes that the values are normal."""
-    from scipy.special import stdtrit  # t.ppf takes a hundred times as long
-
-    count = len(values)
-    if count < 2:
-        return Interval(math.nan, math.nan)
-    mean, std = float(np.mean(values)), float(np.std(values, ddof=1))
-    half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * std / math.sqrt(count)
-    return Interval(mean - half, mean + half)
-
-
-def bootstrap(values: Sequence[float]) -> Interval:
-    """Return the percentile bootstrap interval of the mean; it is too narrow for fewer than ten
-    values or so.
-    """
-    count = len(values)
-    if count < 2:
-        return Interval(math.nan, math.nan)
-    generator = np.random.default_rng(BOOTSTRAP_SEED)
-    draws = generator.integers(count, size=(BOOTSTRAP_RESAMPLES, count))
-    means = np.asarray(values, dtype=float)[draws].mean(1)
-    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Interval(float(low), float(high))
-
-
-def paired_t(differences: Sequence[float]) -> float:
-    """Return the two-sided p of the paired t-test: 1 if all differences are 0, NaN if they have no
-    spread to judge by.
-    """
-    from scipy.special import stdtr  # ttest_1samp takes a hundred times as long
-
-    count = len(differences)
-    if count > 1 and not any(differences):
-        return 1.0
-    if count < 2 or not np.ptp(differences) > ROUNDING * max(map(abs, differences)):
-        return math.nan
-    t = float(np.mean(differences)) / (float(np.std(differences, ddof=1)) / math.sqrt(count))
-    return 2 * float(stdtr(count - 1, -abs(t)))
-
-
-def paired(differences: Sequence[float]) -> Paired:
-    """Test if the differences of pairs are 0 on average.
-
-    Differences that are all 0 have p = 1. If they are equal up to rounding, and not 0, they have no
-    spread to judge by, and p_t is NaN. Wilcoxon's test ignores pairs without a difference; its
-    smallest p for n pairs is 2/2^n.
-    """
-    from scipy.stats import wilcoxon
-
-    count = len(differences)
-    p_wilcoxon = math.nan
-    if count > 1:
-        p_wilcoxon = float(wilcoxon(differences).pvalue) if any(differences) else 1.0
-    mean, p_t = float(np.mean(differences)), paired_t(differences)
-    return Paired(count, mean, student(differences), bootstrap(differences), p_t, p_wilcoxon)
-
-
-def holm(values: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p-values, which bound the chance of any false finding. NaNs are kept
-    but not counted.
-
-    With p_(1) <= ... <= p_(k): max over j <= i of min(1, (k - j + 1) p_(j)).
-
-    Example:
-        >>> holm([0.01, 0.04, 0.03])
-        [0.03, 0.06, 0.06]
-    """
-    places = sorted(
-        (place for place, value in enumerate(values) if not math.isnan(value)),
-        key=lambda place: values[place],
-    )
-    adjusted, largest = [math.nan] * len(values), 0.0
-    for rank, place in enumerate(places):
-        largest = max(largest, min(1.0, (len(places) - rank) * values[place]))
-        adjusted[place] = largest
-    return adjusted
-
-
-class Groups(NamedTuple):
-    """Rows that paired tests separate.
-
-    Attributes:
-        letters: The letters of each row (a compact letter display); rows with a common letter are
-            not separated. Empty without a value.
-        tied: True for each row that is not separated from the row with the highest mean, and for
-            that row.
-    """
-
-    letters: list[str]
-    tied: list[bool]
-
-
-def groups(rows: Sequence[Mapping[Any, float]]) -> Groups:
-    """Compare all pairs of rows of values by seed, with paired t-tests over common seeds and Holm's
-    correction.
-
-    Two rows are separated if the adjusted p is at most ``LEVEL``, or if all differences are equal
-    and not 0. A letter is a largest set of rows of which no two are separated; ``a`` has the row
-    with the highest mean. Letters come from the insert-and-absorb algorithm.
-
-    Reference: Piepho, Journal of Computational and Graphical Statistics 13 (2004).
-    """
-    known = sorted(
-        (n for n, row in enumerate(rows) if len(row)),
-        key=lambda n: -float(np.mean([*rows[n].values()])),
-    )
-    pairs = list(itertools.combinations(known, 2))
-    differences = [
-        [rows[a][seed] - rows[b][seed] for seed in rows[a] if seed in rows[b]] for a, b in pairs
-    ]
-    adjusted = holm([paired_t(own) for own in differences])
-    apart = {
-        pair
-        for pair, own, p in zip(pairs, differences, adjusted, strict=True)
-        if p <= LEVEL or (len(own) > 1 and math.isnan(p))
-    }
-    found = [frozenset(known)] if known else []
-    for pair in pairs:
-        if pair in apart:
-            parts = [own - {n} for own in found if own >= set(pair) for n in pair]
-            found = list(dict.fromkeys([*(own for own in found if not own >= set(pair)), *parts]))
-            found = [own for own in found if not any(own < other for other in found)]
-    found.sort(key=lambda own: sorted(map(known.index, own)))
-    letters = [
-        "".join(LETTERS[place % len(LETTERS)] for place, own in enumerate(found) if n in own)
-        for n in range(len(rows))
-    ]
-    return Groups(letters, [n in known and (known[0], n) not in apart for n in range(len(rows))])

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
+from dynabro_cli.analysis.selection import EndScore, as_sweep, choose
 from dynabro_cli.errors import SpecError
 from dynabro_cli.grid.plan import PlannedRuns, plan
-from dynabro_cli.grid.selection import EndScore, as_sweep, choose
 from dynabro_cli.grid.sweep_file import parse_sweep
 
 TEXT = """

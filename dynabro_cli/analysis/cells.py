@@ -1,4 +1,4 @@
-"""Statistics of figures."""
+"""Means and spreads over seeds, curves, and shares of rounds: one row per cell or point."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
+from dynabro_cli.analysis.paired_tests import half_width
+from dynabro_cli.analysis.pairs import IDENTITIES
+from dynabro_cli.analysis.results import Results, check_means
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import SpecError
-from dynabro_cli.figures._data import Results, check_means
-from dynabro_cli.store.read.pairs import IDENTITIES
 
 ACCURACIES = ("final_accuracy", "test_accuracy", "worst_window")
 """Columns whose numbers are between 0 and 1."""
@@ -43,16 +43,36 @@ def final_values(
     groups = results.runs.assign(diverged=results.runs["status"] == "diverged").groupby(
         list(by), sort=False, dropna=False
     )
+    points = seed_means(groups[value]).assign(diverged=groups["diverged"].sum()).reset_index()
+    half = half_width(points["std"], points["n"]) if interval else points["std"]
+    low, high = within(points["mean"] - half, points["mean"] + half, value)
+    return points.assign(low=low, high=high)
+
+
+def seed_means(groups: Any) -> pd.DataFrame:
+    """Return ``mean``, ``std`` (ddof 1; NaN for one) and ``n`` of each group of a grouped column; a
+    NaN among the numbers makes mean and std NaN.
+    """
     columns = {
-        "mean": groups[value].agg(lambda values: values.mean(skipna=False)),
-        "std": groups[value].agg(lambda values: values.std(ddof=1, skipna=False)),
-        "n": groups[value].size(),
-        "diverged": groups["diverged"].sum(),
+        "mean": groups.agg(lambda values: values.mean(skipna=False)),
+        "std": groups.agg(lambda values: values.std(ddof=1, skipna=False)),
+        "n": groups.size(),
     }
-    found = pd.DataFrame(columns).reset_index()
-    half = found["std"] * (stdtrit(found["n"] - 1, 0.975) / np.sqrt(found["n"]) if interval else 1)
-    low, high = within(found["mean"] - half, found["mean"] + half, value)
-    return found.assign(low=low, high=high)
+    return pd.DataFrame(columns)
+
+
+def worst_of(cells: pd.DataFrame, by: Sequence[str], *, higher: bool = True) -> pd.Series[Any]:
+    """Return, for each cell, the place of the cell with the worst mean among those with the same
+    values of ``by``; an undefined mean is worse than any other, and of equal ones the first counts.
+
+    Args:
+        cells: Rows with ``mean`` and ``by``.
+        by: Columns.
+        higher: True if more is better.
+    """
+    scores = (cells["mean"] if higher else -cells["mean"]).fillna(-np.inf)
+    keys = [cells[name] for name in by]
+    return scores.groupby(keys, sort=False, dropna=False).transform("idxmin")
 
 
 def within(low: Any, high: Any, value: str) -> tuple[Any, Any]:
@@ -60,11 +80,10 @@ def within(low: Any, high: Any, value: str) -> tuple[Any, Any]:
     return (np.clip(low, 0, 1), np.clip(high, 0, 1)) if value in ACCURACIES else (low, high)
 
 
-def points_of(results: Results, x: str, series: str, value: str = "final_accuracy") -> pd.DataFrame:
-    """Return ``x``, ``series`` and ``value`` of every run, for the points of ``draw_finals``."""
-    return pd.DataFrame(
-        {"x": results.runs[x], "series": results.runs[series], "value": results.runs[value]}
-    )
+def with_std(curves: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Return curves whose ``low`` and ``high`` are one standard deviation from the mean."""
+    low, high = within(curves["mean"] - curves["std"], curves["mean"] + curves["std"], value)
+    return curves.assign(low=low, high=high)
 
 
 def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") -> pd.DataFrame:
@@ -109,7 +128,7 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
         values = np.stack([np.interp(grid, own["budget"], own[value]) for own in read])
         count = len(values)
         std = values.std(0, ddof=1) if count > 1 else np.full(len(grid), np.nan)
-        half = stdtrit(count - 1, 0.975) * std / np.sqrt(count) if count > 1 else std
+        half = half_width(std, count)
         mean = values.mean(0)
         low, high = within(mean - half, mean + half, value)
         numbers = {

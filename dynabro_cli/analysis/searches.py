@@ -15,10 +15,10 @@ import pandas as pd
 import yaml
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.results import adversaries_of, cells_of, read, read_runs
 from dynabro_cli.errors import NotFoundError
-from dynabro_cli.figures._data import adversaries_of, cells_of, read, read_runs
 from dynabro_cli.store.open.translation import translated_errors
-from dynabro_cli.store.read.searches import GOALS, Goal, is_sweep, text_of
+from dynabro_cli.store.read.searches import GOALS, is_sweep, text_of
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,7 @@ class About:
 
     @property
     def title(self) -> str:
-        return self.known.title
-
-    @property
-    def known(self) -> Goal:
-        return GOALS[self.goal]
+        return GOALS[self.goal].title
 
 
 class Searches(NamedTuple):

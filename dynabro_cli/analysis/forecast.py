@@ -6,12 +6,13 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from dynabro_cli.components import Component
 from dynabro_cli.components.digests import CodeComparison
 from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError
+from dynabro_cli.executors.placement import Place
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.methods._api import MethodSetting, one_batch
@@ -45,13 +46,6 @@ ROWS = (
 )
 
 Like = tuple[object, ...]
-
-
-class Place(NamedTuple):
-    """Kind of device of a run, ``cpu`` or ``cuda``, and the number of such runs at a time."""
-
-    device: str
-    jobs: int = 1
 
 
 @dataclass(frozen=True)

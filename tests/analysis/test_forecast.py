@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from dynabro_cli.analysis import forecast as module
+from dynabro_cli.analysis.forecast import BYTES_A_ROW, BYTES_A_RUN, Forecast, Place
 from dynabro_cli.errors import DatabaseError
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.grid import forecast as module
-from dynabro_cli.grid.forecast import BYTES_A_ROW, BYTES_A_RUN, Forecast, Place
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.standing import stand
 from tests.store.made import change, record, whole_run

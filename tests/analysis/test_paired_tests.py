@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynabro_cli.store.read.pairs import bootstrap, groups, holm, paired, paired_t, student
+from dynabro_cli.analysis.paired_tests import bootstrap, groups, holm, paired, paired_t, student
 
 NAN = math.nan
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from dynabro_cli.analysis.paired_tests import mean_and_std
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
 from dynabro_cli.experiment.label import cell
@@ -26,9 +26,10 @@ from dynabro_cli.store.read.queries import query
 from dynabro_cli.store.tables import RESULTS
 
 SCORES = f"""
-    SELECT run_key, status, validation_accuracy FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds
+    SELECT run_key, status, validation_accuracy
+    FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds
     WHERE {RESULTS} AND validation_accuracy IS NOT NULL
-"""  # noqa: E501
+"""
 SUFFIX = "-selected"
 """End of the name of a sweep of chosen runs."""
 USUAL = 0.1
@@ -67,7 +68,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Selection:
     """A configuration, and its candidates from the best to the worst; of equal ones the sweep's
     first comes first.
     """
@@ -82,7 +83,7 @@ class Ranking:
 
 def choose(
     planned: PlannedRuns, scores: Mapping[str, EndScore], over: Sequence[str], worst: Sequence[str]
-) -> list[Ranking]:
+) -> list[Selection]:
     """Find, for each configuration of a sweep, the values of ``over`` whose worst accuracy over
     ``worst`` is highest.
 
@@ -119,7 +120,7 @@ def choose(
             for values, runs in tried.items()
         ]
         ranked = sorted(found, key=lambda candidate: -candidate.mean)
-        choices.append(Ranking(dict(zip(others, configuration, strict=True)), tuple(ranked)))
+        choices.append(Selection(dict(zip(others, configuration, strict=True)), tuple(ranked)))
     return choices
 
 
@@ -133,18 +134,15 @@ def _candidate(
     by_worst: dict[tuple[Any, ...], list[EndScore]] = {}
     for run in runs:
         by_worst.setdefault(_of(run, worst), []).append(scores[run.key])
-    means = {
-        where: statistics.fmean(score.accuracy for score in found)
-        for where, found in by_worst.items()
+    spreads = {
+        where: mean_and_std([score.accuracy for score in ends]) for where, ends in by_worst.items()
     }
-    lowest = min(means, key=lambda where: means[where])
-    accuracies = [score.accuracy for score in by_worst[lowest]]
+    lowest = min(spreads, key=lambda where: spreads[where][0])
     return Candidate(
-        values=values,
-        worst=dict(zip(worst, lowest, strict=True)),
-        mean=means[lowest],
-        std=statistics.stdev(accuracies) if len(accuracies) > 1 else None,
-        seeds=len(accuracies),
+        values,
+        dict(zip(worst, lowest, strict=True)),
+        *spreads[lowest],
+        seeds=len(by_worst[lowest]),
         diverged=sum(score.status == "diverged" for score in by_worst[lowest]),
         runs=tuple(runs),
     )
@@ -246,7 +244,7 @@ def _is_selected(path: Path) -> bool:
 SELECTED = FileKind("a sweep that dynabro select wrote", _is_selected)
 
 
-def as_sweep(planned: PlannedRuns, choices: Sequence[Ranking]) -> str:
+def as_sweep(planned: PlannedRuns, choices: Sequence[Selection]) -> str:
     """Return the chosen runs as a sweep in YAML, with the whole training set: all their points,
     with every seed.
     """

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from dynabro_cli.analysis.paired_tests import mean_and_std
+from dynabro_cli.analysis.selection import as_yaml
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import SpecError, many
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.grid.selection import as_yaml
 from dynabro_cli.search.conduct import best_of, repeated_of, worth
 from dynabro_cli.search.file import Search
 from dynabro_cli.search.study import Study
@@ -44,12 +43,11 @@ class Found:
     @property
     def mean(self) -> float | None:
         """The value to report: the mean over the repetitions."""
-        return statistics.fmean(self.repeated) if self.repeated else None
+        return mean_and_std(self.repeated)[0] if self.repeated else None
 
     @property
     def std(self) -> float | None:
-        known = len(self.repeated) > 1 and all(map(math.isfinite, self.repeated))
-        return statistics.stdev(self.repeated) if known else None
+        return mean_and_std(self.repeated)[1] if self.repeated else None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dynabro_cli.experiment.label import CELL, OTHERS
 from dynabro_cli.experiment.spec import COMPONENTS, fields, full_name
 
 if TYPE_CHECKING:
-    from dynabro_cli.figures._data import Results
+    from dynabro_cli.analysis.results import Results
 
 COLUMNS = (
     *(name for name in (*CELL, *OTHERS) if name != "seed" and fields()[name].result),
@@ -130,14 +130,13 @@ def with_columns(runs: pd.DataFrame, names: Iterable[str | None]) -> pd.DataFram
     runs = runs.assign(**{RULE: chain + runs["aggregator"]})
     for name in dict.fromkeys(name for name in shown if "." in name):
         field, _, key = name.partition(".")
-        values = runs["spec"].map(lambda spec, field=field, key=key: _parameter(spec, field, key))
+        parameters = runs["spec"].map(lambda spec, field=field: _parameters(spec, field))
+        values = parameters.map(lambda own, key=key: own.get(key))
         if values.isna().all():
-            known = sorted(
-                {f"{field}.{key}" for spec in runs["spec"] for key in _parameters(spec, field)}
-            )
+            legal = sorted({f"{field}.{key}" for own in parameters for key in own})
             raise SpecError(
-                f"{name}: no run here has this parameter{did_you_mean(name, known)}. Try: "
-                f"{', '.join(known)}"
+                f"{name}: no run here has this parameter{did_you_mean(name, legal)}. Try: "
+                f"{', '.join(legal)}"
             )
         runs, values = runs[values.notna()], values.dropna()
         rest = runs[field].str.replace(rf"(?<=[:,]){key}=[^,+]*,?", "", regex=True).str.rstrip(":,")
@@ -163,21 +162,14 @@ def beside(runs: pd.DataFrame, shown: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _parameters(spec: Mapping[str, Any], field: str) -> dict[str, Any]:
-    own = spec.get(field)
-    return (
-        {key: value for key, value in own.items() if key != "name"} if isinstance(own, dict) else {}
-    )
-
-
-def _parameter(spec: Mapping[str, Any], field: str, key: str) -> Any:
-    return _parameters(spec, field).get(key)
+    component = spec.get(field)
+    if not isinstance(component, dict):
+        return {}
+    return {key: value for key, value in component.items() if key != "name"}
 
 
 def _without(spec: Mapping[str, Any], field: str, key: str) -> dict[str, Any]:
-    return {
-        "name": spec[field]["name"],
-        **{own: value for own, value in _parameters(spec, field).items() if own != key},
-    }
+    return {name: value for name, value in spec[field].items() if name != key}
 
 
 def method_names(runs: pd.DataFrame) -> pd.Series:
@@ -202,7 +194,7 @@ def text_of(name: str, value: Any) -> str:
     return (
         f"{name.replace('_', ' ')} {value:g}"
         if isinstance(value, float)
-        else f"{name.replace('_', ' ')} {value}"
+        else (f"{name.replace('_', ' ')} {value}")
     )
 
 
@@ -343,10 +335,8 @@ def rate_axis(clocks: Iterable[str]) -> str:
     clocks.
     """
     ticks = {"round": "rounds", "computation": "gradient computations"}
-    return (
-        "K, "
-        f"{' or '.join(ticks.get(clock, clock) for clock in sorted(set(clocks), reverse=True))} between two switches"  # noqa: E501
-    )
+    units = (ticks.get(clock, clock) for clock in sorted(set(clocks), reverse=True))
+    return f"K, {' or '.join(units)} between two switches"
 
 
 def short(text: str, most: int = 90) -> str:
