@@ -24,6 +24,10 @@ MOST_DIFF = 1_000_000
 """Most bytes of the changes of a checkout."""
 LARGEST_INPUT = 100_000
 """Most bytes of an input that ``verify kappa`` stores."""
+LARGEST_TEXT = 10_000_000
+"""Most bytes of any text: the largest is the list of a million Byzantine workers in ``identities``,
+of 7.9 million bytes.
+"""
 SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Names of sweeps and searches, which are names of files and folders, too."""
 

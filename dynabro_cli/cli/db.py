@@ -187,10 +187,16 @@ def merge(
                 merged, f"{shown(other)} {'would be ' if dry_run else ''}merged into {shown(db)}"
             )
         )
-    if merged.unsound:
+    wrong = [
+        (merged.unsound, "run"),
+        (merged.unsound_kappas, "kappa"),
+        (merged.unsound_rows, "row"),
+    ]
+    if any(found for found, _ in wrong):
+        told = " and ".join(many(len(found), name) for found, name in wrong if found)
         raise DatabaseError(
-            f"{many(len(merged.unsound), 'run')} of {shown(other)} not merged, because of damage. "
-            f"Try: dynabro db check --db {shown(other)}"
+            f"{told} of {shown(other)} not merged, because of damage. Try: dynabro db check "
+            f"--db {shown(other)}"
         )
 
 
@@ -276,6 +282,11 @@ def _warn(merged: Merged) -> None:
         f"run {number} of the other database was not merged: {'; '.join(problems)}"
         for number, problems in merged.unsound.items()
     ]
+    lines += [
+        f"kappa {number} of the other database was not merged: {'; '.join(problems)}"
+        for number, problems in merged.unsound_kappas.items()
+    ]
+    lines += [f"of the other database not merged: {line}" for line in merged.unsound_rows]
     lines += [f"run {key[:10]} was not merged: it is in progress here" for key in merged.held]
     lines += [
         f"trials of {name} were not merged, but their runs: another search of this name, or "

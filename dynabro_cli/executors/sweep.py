@@ -173,7 +173,24 @@ def current_changes() -> bytes:
 
 
 def _git(*words: str) -> bytes:
-    """Return the output of a command of git, which fetches nothing; empty if it fails."""
+    """Return the output of a command of git; empty if it fails.
+
+    The checkout may be a stranger's: programs that its own configuration names (a monitor, hooks,
+    filters) are not run, and nothing is fetched. Programs that the user's configuration names are
+    run.
+    """
+    off = ["core.fsmonitor=false", f"core.hooksPath={os.devnull}"]
+    for line in (
+        _output("config", "--local", "--includes", "--name-only", "--get-regexp", r"^filter\.")
+        .decode()
+        .splitlines()
+    ):
+        off.append(f"{line}={'false' if line.endswith('.required') else ''}")
+    return _output(*(word for setting in off for word in ("-c", setting)), *words)
+
+
+def _output(*words: str) -> bytes:
+    """Return what git prints; empty if it fails."""
     settings = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
     try:
         answer = subprocess.run(

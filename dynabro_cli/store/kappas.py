@@ -7,10 +7,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select
+from sqlalchemy import Connection, Engine, RowMapping, delete, insert, text
 
 from dynabro_cli.limits import LARGEST_INPUT
 from dynabro_cli.store.kept_connection import transact
+from dynabro_cli.store.open.value_types import moment, sane_row, unsound_rows
 from dynabro_cli.store.tables import SEARCH, verified_kappa
 
 NUMBER = 25
@@ -43,17 +44,29 @@ def store(engine: Engine, findings: Sequence[Mapping[str, Any]], version: str) -
 
 
 def news(reading: Connection, here: Connection | None) -> list[dict[str, Any]]:
-    """Return the findings of another database that are missing here, as they would be stored.
+    """Return the sound findings of another database that are missing here, as they would be stored.
 
     Args:
         reading: A connection to the other database.
         here: A connection to this database; None if it does not exist.
     """
-    present = {_search(row) for row in _rows(here)} if here is not None else set()
+    wrong, present = (
+        unsound_rows(reading, verified_kappa),
+        {_search(row) for row in _sane(here)} if here is not None else set(),
+    )
+    rows = [
+        dict(row)
+        for row in _sane(reading)
+        if (row["id"],) not in wrong and _search(row) not in present
+    ]
     return [
-        {name: value for name, value in row.items() if name != "id"}
-        for row in _rows(reading)
-        if _search(row) not in present
+        {
+            name: bool(value) if name in ("unbounded", "complete") else value
+            for name, value in row.items()
+            if name != "id"
+        }
+        | {"created_at": moment(row["created_at"])}
+        for row in rows
     ]
 
 
@@ -79,8 +92,15 @@ def _written(worst: Sequence[Sequence[float]]) -> str | None:
     return json.dumps(worst, separators=(",", ":")) if NUMBER * count <= LARGEST_INPUT else None
 
 
-def _rows(connection: Connection) -> Sequence[RowMapping]:
-    return connection.execute(select(verified_kappa).order_by(verified_kappa.c.id)).mappings().all()
+def _sane(connection: Connection) -> list[RowMapping]:
+    """Return the findings whose values fit their columns' types."""
+    names = ", ".join(verified_kappa.c.keys())
+    where = sane_row(connection.dialect.name, verified_kappa)
+    return list(
+        connection.execute(
+            text(f"SELECT {names} FROM verified_kappa WHERE {where} ORDER BY id")
+        ).mappings()
+    )
 
 
 def _search(row: Mapping[str, Any] | RowMapping) -> tuple[Any, ...]:

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from dynabro_cli.components.digests import changed_components
 from dynabro_cli.experiment.key import canonical_json
+from dynabro_cli.store.open.value_types import unsound_rows
 from dynabro_cli.store.ownership import database_time, presumed_dead
 from dynabro_cli.store.read.searches import OF_SEARCH, codes_of, text_of, trials_of
 from dynabro_cli.store.tables import sweep_runs, sweeps, trials
@@ -90,7 +91,7 @@ def end(connection: Connection, search: str, number: int, status: str, value: fl
 
 
 def news(reading: Connection, here: Connection | None) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the trials of another database that are missing here, as they would be stored,
+    """Return the sound trials of another database that are missing here, as they would be stored,
     and the searches left out.
 
     Trials of a search that is here, too, get the next numbers. They are left out if the two
@@ -100,17 +101,19 @@ def news(reading: Connection, here: Connection | None) -> tuple[list[dict[str, A
         reading: A connection to the other database.
         here: A connection to this database; None if it does not exist.
     """
-    every = reading.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings()
+    wrong, every = (
+        unsound(reading),
+        reading.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings(),
+    )
+    rows = [dict(row) for row in every if (row["search"], row["number"]) not in wrong]
     found, different = [], []
-    for name, theirs in itertools.groupby(every, key=lambda row: row["search"]):
+    for name, theirs in itertools.groupby(rows, key=lambda row: str(row["search"])):
         file = name.partition(": ")[0]
         present = select(trials.c.run_keys, trials.c.number).where(trials.c.search == name)
         numbers = (
             {} if here is None else {row.run_keys: row.number for row in here.execute(present)}
         )
-        missing = [
-            dict(row) | {"sweep_id": None} for row in theirs if row["run_keys"] not in numbers
-        ]
+        missing = [row | {"sweep_id": None} for row in theirs if row["run_keys"] not in numbers]
         text = None if here is None else text_of(here, file)
         if (
             missing
@@ -133,8 +136,11 @@ def copy(reading: Connection, connection: Connection) -> tuple[int, list[str]]:
     that are left out.
     """
     found, different = news(reading, connection)
+    wrong = unsound_rows(reading, sweeps)
     for name in dict.fromkeys(row["search"].partition(": ")[0] for row in found):
-        theirs = select(sweeps).where(sweeps.c.name == name, OF_SEARCH)
+        theirs = select(sweeps).where(
+            sweeps.c.name == name, OF_SEARCH, sweeps.c.id.not_in([number for (number,) in wrong])
+        )
         row = reading.execute(theirs.order_by(sweeps.c.id.desc()).limit(1)).mappings().first()
         if row is not None and text_of(connection, name) is None:
             status = "interrupted" if row["status"] == "running" else row["status"]
@@ -157,6 +163,20 @@ def _same_question(text: str | None, other: str | None) -> bool:
     except (AttributeError, ValueError, RecursionError, yaml.YAMLError):
         return False
     return bool(first == second)
+
+
+def _is_sound(row: Mapping[str, Any] | RowMapping) -> bool:
+    """Return True if the texts of a trial are what ``begin`` writes."""
+    try:
+        parameters, keys = json.loads(row["parameters"]), json.loads(row["run_keys"])
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return (
+        isinstance(parameters, dict)
+        and isinstance(keys, list)
+        and all(isinstance(key, str) for key in keys)
+        and bool(keys)
+    )
 
 
 def take_over(
@@ -197,3 +217,14 @@ def take_over(
     which = (trials.c.search == search) & trials.c.number.in_(left)
     connection.execute(update(trials).where(which).values(sweep_id=sweep_id, status="running"))
     return left
+
+
+def unsound(connection: Connection) -> dict[tuple[Any, ...], str]:
+    """Return the problem of each trial that dynabro cannot have written, by search and number."""
+    rows = connection.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings()
+    texts = {
+        (row["search"], row["number"]): "its parameters or run keys cannot be read"
+        for row in rows
+        if not _is_sound(row)
+    }
+    return texts | unsound_rows(connection, trials)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -110,12 +111,26 @@ def test_changes_of_the_checkout_go_with_the_run(
     assert outcome.problems[0].startswith("run 3: no changes are stored, because ")
 
 
-def test_the_changes_of_a_checkout_are_stored_once_and_as_git_diff_prints_them(
-    dynabro: Dynabro, checkout: Path
-) -> None:
-    subprocess.run(["git", "config", "diff.external", "false"], check=True)
+def test_a_strangers_checkout_runs_no_program(dynabro: Dynabro, checkout: Path) -> None:
+    program = checkout / "program"
+    program.write_text(f"#!/bin/sh\necho $0 $* >> {checkout}/ran\ncat\n")
+    program.chmod(0o755)
+    for name in (
+        "core.fsmonitor",
+        "diff.external",
+        "diff.d.textconv",
+        "filter.f.clean",
+        "filter.f.smudge",
+        "filter.f.process",
+    ):
+        subprocess.run(["git", "config", name, str(program)], check=True)
+    subprocess.run(["git", "config", "filter.f.required", "true"], check=True)
+    subprocess.run(["git", "config", "core.hooksPath", str(checkout)], check=True)
+    shutil.copy(program, checkout / "post-index-change")
+    (checkout / ".gitattributes").write_text("* filter=f diff=d\n")
     outcome = dynabro(*QUADRATIC)
     assert outcome.code == 0
+    assert not (checkout / "ran").exists()
     assert dynabro("show", "1", "--diff").out.endswith("+x = 2\n")
     (line,) = outcome.problems
     assert line.startswith("warning: the changes of this checkout (")

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy import Engine, create_engine
 
 from dynabro_cli import events
 from dynabro_cli.errors import DatabaseError, NotFoundError
+from dynabro_cli.limits import LARGEST_TEXT
 from dynabro_cli.store import kappas, row_digests
 from dynabro_cli.store.care import check as soundness
 from dynabro_cli.store.care.check import check
@@ -120,13 +121,66 @@ def test_a_sound_database_has_no_problem(filled: str) -> None:
 DIGEST = "its rows are not as they were stored"
 WRONG = [
     ("DELETE FROM rounds WHERE run_id = 1 AND round = 3", DIGEST),
+    ("DELETE FROM rounds WHERE run_id = 1 AND round = 5", DIGEST),
     ("UPDATE rounds SET round = 9 WHERE run_id = 1 AND round = 5", DIGEST),
-    ("DELETE FROM byzantine_counts", DIGEST),
+    ("UPDATE rounds SET budget = 4 WHERE run_id = 1 AND round = 2", DIGEST),
+    ("UPDATE rounds SET budget = budget + 3 WHERE run_id = 1", DIGEST),
+    ("UPDATE runs SET budget_spent = 7 WHERE id = 1", DIGEST),
+    ("UPDATE runs SET switches = 1 WHERE id = 1", DIGEST),
+    ("UPDATE runs SET switches = 9, clock = 'computation' WHERE id = 1", DIGEST),
+    ("UPDATE runs SET dynamic_rounds = 1 WHERE id = 1", DIGEST),
+    ("UPDATE rounds SET dynamic = (1 = 1) WHERE run_id = 1 AND round = 4", DIGEST),
+    ("UPDATE rounds SET byzantine = 18 WHERE run_id = 1 AND round = 4", DIGEST),
+    ("UPDATE rounds SET byzantine = -1 WHERE run_id = 1 AND round = 4", DIGEST),
+    ("DELETE FROM rounds WHERE run_id = 8 AND round = 5", DIGEST),
+    ("DELETE FROM rounds WHERE run_id = 8 AND round = 11", DIGEST),
+    ("UPDATE rounds SET round = 6 WHERE run_id = 8 AND round = 5", DIGEST),
+    ("UPDATE rounds SET budget = 3 WHERE run_id = 8 AND round = 5", DIGEST),
+    ("UPDATE rounds SET budget = 12 WHERE run_id = 8 AND round = 10", DIGEST),
+    ("UPDATE rounds SET switched = (1 = 1) WHERE run_id = 8 AND round = 5", DIGEST),
+    (
+        "UPDATE rounds SET switched = (1 = 1), dynamic = (1 = 1) WHERE run_id = 8 AND round = 5",
+        DIGEST,
+    ),
+    ("UPDATE rounds SET byzantine = 7 WHERE run_id = 8 AND round = 5", DIGEST),
+    (
+        "UPDATE byzantine_counts SET rounds = rounds - 1 WHERE byzantine = 3",
+        "its rows are not as they were stored",
+    ),
+    ("DELETE FROM byzantine_counts", "its rows are not as they were stored"),
+    ("UPDATE byzantine_counts SET byzantine = 18 WHERE byzantine = 3", DIGEST),
+    ("UPDATE byzantine_counts SET rounds = CASE byzantine WHEN 8 THEN 1 ELSE 11 END", DIGEST),
+    ("INSERT INTO byzantine_counts VALUES (8, 4, 0)", DIGEST),
     ("INSERT INTO byzantine_counts VALUES (1, 8, 6)", DIGEST),
+    ("INSERT INTO worker_labels VALUES (1, 0, 0, 5)", DIGEST),
+    ("DELETE FROM worker_labels", DIGEST),
     ("DELETE FROM worker_labels WHERE worker = 16", DIGEST),
     ("UPDATE worker_labels SET worker = 17 WHERE worker = 0", DIGEST),
+    ("UPDATE worker_labels SET count = 0 WHERE worker = 3", DIGEST),
+    ("UPDATE worker_labels SET label = -1 WHERE worker = 3 AND label = 3", DIGEST),
+    ("UPDATE runs SET data = 'sorted' WHERE id = 1", DIGEST),
+    ("UPDATE runs SET data = 'iid' WHERE id = 9", DIGEST),
+    ("UPDATE runs SET validation = 0.1 WHERE id = 1", DIGEST),
+    ("UPDATE runs SET rounds_every = 1 WHERE id = 8", DIGEST),
+    ("UPDATE runs SET rounds_every = 0 WHERE id = 8", DIGEST),
+    (
+        "UPDATE evaluations SET budget = 99, samples = 99 * 16 * 17 WHERE run_id = 8 AND round = 4",
+        DIGEST,
+    ),
+    ("UPDATE evaluations SET budget = 1, samples = 16 * 17 WHERE run_id = 8 AND round = 4", DIGEST),
+    ("UPDATE evaluations SET x = '[1.0]' WHERE run_id = 8 AND round = 4", DIGEST),
+    ("UPDATE evaluations SET x = '[1.0,{}]' WHERE run_id = 8 AND round = 4", DIGEST),
+    ("UPDATE evaluations SET x = '[1,2,3]' WHERE run_id = 1 AND round = 6", DIGEST),
+    ("UPDATE evaluations SET samples = 5 WHERE run_id = 1 AND round = 0", DIGEST),
+    ("UPDATE evaluations SET round = 5 WHERE run_id = 1 AND round = 6", DIGEST),
     ("DELETE FROM evaluations WHERE run_id = 1 AND round = 6", DIGEST),
+    ("UPDATE runs SET final_accuracy = 0.9 WHERE id = 1", DIGEST),
     ("UPDATE runs SET final_loss = NULL WHERE id = 2", DIGEST),
+    ("UPDATE runs SET final_gap = 0.9 WHERE id = 1", DIGEST),
+    ("UPDATE runs SET budget = 99 WHERE id = 1", DIGEST),
+    ("UPDATE runs SET checkpoint = 'x' WHERE id = 1", DIGEST),
+    ("UPDATE runs SET seed = 99 WHERE id = 1", DIGEST),
+    ("UPDATE runs SET precision = 'bf16' WHERE id = 1", DIGEST),
     (
         f"UPDATE runs SET run_key = '{'ab' * 32}' WHERE id = 1",
         "its key does not belong to its spec",
@@ -143,11 +197,21 @@ WRONG = [
         "its key ends in +rerun, though it is complete",
     ),
     ("UPDATE runs SET task = '\x1b[31mred' WHERE id = 1", DIGEST),
+    (
+        f"UPDATE runs SET error = '{'x' * (LARGEST_TEXT + 1)}' WHERE id = 1",
+        "a value of runs.error is of another type, or too large",
+    ),
 ]
 
 
-@made.both
-@pytest.mark.parametrize(("sql", "problem"), WRONG)
+ON_A_SERVER = {problem: (sql, problem) for sql, problem in reversed(WRONG)}.values()
+"""The first of each kind; that any value of any column counts is shown below."""
+
+
+@pytest.mark.parametrize(
+    ("backend", "sql", "problem"),
+    [*(("sqlite", *wrong) for wrong in WRONG), *(("postgresql", *wrong) for wrong in ON_A_SERVER)],
+)
 def test_what_does_not_agree_is_told(sql: str, problem: str, filled: str) -> None:
     change(filled, sql)
     found = check(filled).problems
@@ -155,14 +219,17 @@ def test_what_does_not_agree_is_told(sql: str, problem: str, filled: str) -> Non
     assert len({line.partition(":")[0] for line in found}) == 1  # the other runs are as they were
 
 
-@pytest.mark.parametrize("backend", ["sqlite"])
-def test_a_run_without_an_environment_is_told(filled: str) -> None:
+@pytest.mark.parametrize("versions", ["old", "[]", None])
+def test_a_run_without_an_environment_is_told(versions: str | None, filled: str) -> None:
+    if versions is not None:
+        change(filled, f"INSERT INTO environments (id, versions) VALUES ('other', '{versions}')")
     change(filled, "UPDATE runs SET environment_id = 'other' WHERE id = 1")
+    told = "run 1: the versions of its environment are missing, or are not valid JSON of a run"
     orphan = (
         "1 rows of runs have no environment; delete the rows whose environment_id is not "
         "in (SELECT id FROM environments)"
     )
-    assert check(filled).problems == [orphan, "run 1: its environment is missing"]
+    assert check(filled).problems == [told] if versions is not None else [orphan, told]
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])
@@ -197,6 +264,59 @@ def test_a_changed_value_of_any_column_is_noticed(filled: str) -> None:
     assert check(filled).problems == []
 
 
+@pytest.mark.parametrize("value", ["'Infinity'", "'-Infinity'", "'NaN'"])
+@pytest.mark.parametrize("backend", ["postgresql"])
+def test_a_number_that_is_none_on_a_server(value: str, filled: str) -> None:
+    change(filled, f"UPDATE rounds SET learning_rate = {value} WHERE run_id = 1 AND round = 2")
+    assert check(filled).problems == [
+        "run 1: a value of rounds.learning_rate is of another type, or too large"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("rounds.cost", "'many'"),
+        ("rounds.cost", "1.5"),
+        ("rounds.cost", "3000000000"),
+        ("rounds.level", "x'00'"),
+        ("rounds.dynamic", "2"),
+        ("rounds.learning_rate", "9e999"),
+        ("rounds.gradient_norm", "'nan'"),
+        ("evaluations.samples", "'x'"),
+        ("evaluations.x", "x'00'"),
+        ("runs.rounds_every", "'x'"),
+        ("evaluations.gap", "zeroblob(1000000)"),
+        ("runs.workers", "'seventeen'"),
+        ("runs.seed", "1e300"),
+        ("runs.task", "x'6d6e697374'"),
+        ("runs.run_key", f"'{'a' * 81}'"),
+        ("runs.started_at", "5"),
+        ("runs.finished_at", "'tomorrow'"),
+    ],
+)
+@pytest.mark.parametrize("backend", ["sqlite"])
+def test_a_value_of_another_type_is_told(column: str, value: str, filled: str) -> None:
+    table, _, name = column.partition(".")
+    change(
+        filled,
+        f"UPDATE {table} SET {name} = {value} WHERE {'id' if table == 'runs' else 'run_id'} = 1",
+    )
+    assert check(filled).problems == [
+        f"run 1: a value of {column} is of another type, or too large"
+    ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["'a b c d e f g h i j k l'", "'2026-13-01 00:00:00.000000'", "'2026-01-01T00:00:00+01'"],
+)
+@pytest.mark.parametrize("backend", ["sqlite"])
+def test_a_time_that_is_none_is_told(value: str, filled: str) -> None:
+    change(filled, f"UPDATE runs SET heartbeat_at = {value} WHERE id = 6")
+    assert check(filled).problems == ["run 6: heartbeat_at is not a valid timestamp"]
+
+
 @pytest.mark.parametrize("value", ["CAST(x'ff41' AS TEXT)", "CAST(x'410042' AS TEXT)"])
 @pytest.mark.parametrize("backend", ["sqlite"])
 def test_bytes_that_are_no_text_are_told(value: str, filled: str) -> None:
@@ -206,7 +326,7 @@ def test_bytes_that_are_no_text_are_told(value: str, filled: str) -> None:
 
 @pytest.mark.parametrize("backend", ["sqlite"])
 def test_rows_of_no_run_are_told(filled: str) -> None:
-    change(filled, "UPDATE rounds SET run_id = 76 WHERE run_id = 1 AND round < 2")
+    change(filled, "UPDATE rounds SET run_id = 'nobody' WHERE run_id = 1 AND round < 2")
     change(filled, "UPDATE evaluations SET run_id = 77 WHERE run_id = 1 AND round = 0")
     problems = check(filled).problems
     what = "have no run; delete the rows whose run_id is not in (SELECT id FROM runs)"
@@ -302,6 +422,32 @@ def test_damage_that_only_sqlite_sees(engine: Engine, path: Path) -> None:
     assert any("runs_cell" in line for line in report.problems)
 
 
+def view_for_a_table(path: Path) -> None:
+    change(path, "ALTER TABLE rounds RENAME TO others")
+    change(path, "CREATE VIEW rounds AS SELECT * FROM others")
+
+
+def no_table(path: Path) -> None:
+    change(path, "DROP TABLE sweeps")
+
+
+def no_column(path: Path) -> None:
+    change(path, "DROP VIEW final_accuracy")
+    change(path, "ALTER TABLE runs DROP COLUMN host")
+
+
+@pytest.mark.parametrize("backend", ["sqlite"])
+@pytest.mark.parametrize(
+    ("spoil", "what"), [(view_for_a_table, "rounds"), (no_table, "sweeps"), (no_column, "host")]
+)
+def test_another_schema_is_refused(
+    spoil: Callable[[Path], None], what: str, engine: Engine, path: Path
+) -> None:
+    spoil(path)
+    with pytest.raises(DatabaseError, match=f"has no .*{what}.*Try: restore a backup"):
+        check(str(path))
+
+
 def test_what_is_not_there(path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no database"):
         check(str(path))
@@ -309,17 +455,15 @@ def test_what_is_not_there(path: Path) -> None:
 
 @made.both
 def test_a_check_sees_one_moment_only(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = soundness.damage
+    real = soundness.of_another_type
     waiting = [11]
 
-    def meanwhile(connection: Connection) -> list[str]:
-        problems = real(connection)
-        connection.exec_driver_sql("SELECT COUNT(*) FROM runs")  # the moment
-        if waiting:
+    def meanwhile(table: object, run_id: str, dialect: str) -> str:
+        if run_id == "run_id" and waiting:
             record(open_for_writing(filled), sound.run(waiting.pop()))
-        return problems
+        return real(table, run_id, dialect)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(soundness, "damage", meanwhile)
+    monkeypatch.setattr(soundness, "of_another_type", meanwhile)
     report = check(filled)
     assert (report.problems, sum(report.statuses.values())) == ([], 10)
     assert sum(check(filled).statuses.values()) == 11

@@ -612,6 +612,22 @@ def test_a_file_that_cannot_be_made() -> None:
         open_for_writing("/proc/results.db")
 
 
+@pytest.mark.parametrize("end", ["-wal", "-shm", "-journal", "-WAL"])
+def test_a_database_is_not_where_sqlite_writes_a_log(end: str, engine: Engine, path: Path) -> None:
+    """SQLite would overwrite it with the log of another database."""
+    with pytest.raises(
+        CannotWriteError,
+        match=rf"new\.db{end}: SQLite gives this name to the log of another database",
+    ):
+        open_for_writing(str(path.with_name(f"new.db{end}")))
+    if end.islower():
+        path.rename(path.with_name(f"old.db{end}"))  # made by 1.0.0
+        with pytest.raises(
+            CannotWriteError, match=f"would write its log over the database .*old.db{end}"
+        ):
+            open_for_writing(str(path.with_name("old.db")))
+
+
 def test_a_file_that_cannot_be_written(
     engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

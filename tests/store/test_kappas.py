@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from sqlalchemy import Engine
 
 from dynabro_cli.store import kappas
@@ -14,7 +15,7 @@ from dynabro_cli.store.care.merge import merge
 from dynabro_cli.store.care.thin import thin
 from dynabro_cli.store.open.engine import open_for_writing
 from tests.store import made, sound
-from tests.store.made import both, finding, read
+from tests.store.made import both, change, finding, read
 
 COLUMNS = (
     "rule, workers, byzantine, dimension, restarts, steps, seed, empirical, proved, "
@@ -58,6 +59,26 @@ def test_an_input_that_is_too_large_is_not_kept(engine: Engine, database: str) -
     assert check(database).problems == []
 
 
+WRONG = [
+    ("created_at = '2026-13-01 00:00:00'", "created_at is not a valid timestamp"),
+    ("empirical = 'much'", "a value of verified_kappa.empirical is of another type, or too large"),
+]
+
+
+@pytest.mark.parametrize(("changed", "problem"), WRONG, ids=[changed for changed, _ in WRONG])
+def test_what_is_wrong_is_told_and_not_merged(changed: str, problem: str, path: Path) -> None:
+    engine = open_for_writing(str(path))
+    kappas.store(engine, [finding(), finding(seed=1)], "1.0")
+    engine.dispose()
+    change(path, f"UPDATE verified_kappa SET {changed} WHERE seed = 1")
+    assert check(str(path)).problems == [f"kappa 2: {problem}"]
+    target = path.with_name("other.db")
+    merged = merge(str(path), str(target))
+    assert merged.unsound_kappas == {2: [problem]}
+    assert read(target, "SELECT seed FROM verified_kappa") == [(0,)]
+    assert check(str(target)).problems == []
+
+
 @both
 def test_merging(engine: Engine, database: str, tmp_path: Path) -> None:
     other = tmp_path / "other.db"
@@ -70,7 +91,7 @@ def test_merging(engine: Engine, database: str, tmp_path: Path) -> None:
     assert read(database, "SELECT COUNT(*) FROM verified_kappa") == [(1,)]
     assert merge(str(other), str(tmp_path / "none.db"), dry_run=True).kappas == 2
     merged = merge(str(other), database)
-    assert (merged.kappas, len(merged.copied)) == (1, 1)
+    assert (merged.kappas, len(merged.copied), merged.unsound_kappas) == (1, 1, {})
     assert read(database, "SELECT seed, empirical FROM verified_kappa ORDER BY seed") == [
         (0, 1.0),
         (1, 1.0),

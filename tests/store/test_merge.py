@@ -19,6 +19,7 @@ from sqlalchemy import Engine
 
 from dynabro_cli import events
 from dynabro_cli.errors import BusyError, DatabaseError, NotFoundError, SpecError
+from dynabro_cli.store import trials
 from dynabro_cli.store.care import merge as merge_module
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import Merged, merge
@@ -26,6 +27,7 @@ from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from dynabro_cli.store.origin import Origin, diff_of
 from dynabro_cli.store.side_files import SideFiles
+from dynabro_cli.store.sweep_entry import SweepEntry
 from tests.postgres import empty_database
 from tests.store import made, sound
 from tests.store.made import change, read, record
@@ -258,10 +260,22 @@ SPOILED = [
     ("UPDATE runs SET seed = 99 WHERE id = 1", "its rows are not as they were stored"),
     ("UPDATE runs SET spec = '{\"seed\":99}' WHERE id = 1", "its key does not belong to its spec"),
     (
+        "UPDATE runs SET started_at = 'aaaaaaaaaaaaaaaaaaaaa' WHERE id = 1",
+        "started_at is not a valid timestamp",
+    ),
+    ("UPDATE runs SET host = x'00' WHERE id = 1", "runs.host"),
+    (
         "UPDATE runs SET host = CAST(x'ff41' AS TEXT) WHERE id = 1",
         "its rows are not as they were stored",
     ),
-    ("UPDATE rounds SET cost = 'x' WHERE run_id = 1 AND round = 2", "its rows are not"),
+    ("UPDATE runs SET run_key = zeroblob(10000000) WHERE id = 1", "runs.run_key"),
+    ("UPDATE rounds SET cost = 'x' WHERE run_id = 1 AND round = 2", "rounds.cost"),
+    ("UPDATE rounds SET cost = -9223372036854775808 WHERE run_id = 1", "rounds.cost"),
+    (
+        "UPDATE rounds SET learning_rate = 9e999 WHERE run_id = 1 AND round = 2",
+        "rounds.learning_rate",
+    ),
+    ("UPDATE evaluations SET test_loss = zeroblob(1000) WHERE run_id = 1", "evaluations.test_loss"),
     ("DELETE FROM rounds WHERE run_id = 1 AND round = 2", "its rows are not as they were stored"),
 ]
 
@@ -275,6 +289,67 @@ def test_an_unsound_run_is_left_out(sql: str, problem: str, database: str, other
     assert merged.copied == [sound.key(2)]
     assert problem in "; ".join(merged.unsound[1])
     assert statuses(database) == {sound.key(2): "finished"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        (
+            "UPDATE sweeps SET runs = 99999999999",
+            "sweep 1: a value of sweeps.runs is of another type, or too large",
+        ),
+        (
+            "UPDATE sweeps SET yaml = CAST(yaml AS BLOB)",
+            "sweep 1: a value of sweeps.yaml is of another type, or too large",
+        ),
+        (
+            "UPDATE sweeps SET started_at = '2026-13-01 00:00:00'",
+            "sweep 1: started_at is not a valid timestamp",
+        ),
+        ("UPDATE sweeps SET status = 'odd'", "sweep 1: unknown status"),
+        (
+            "UPDATE sweeps SET host = CAST(x'ff41' AS TEXT)",
+            "searches and findings: they cannot be stored",
+        ),
+        (
+            "UPDATE trials SET value = 'best'",
+            "trial 0 of s: a value of trials.value is of another type, or too large",
+        ),
+        (
+            "UPDATE trials SET parameters = x'7b7d'",
+            "trial 0 of s: a value of trials.parameters is of another type, or too large",
+        ),
+        (
+            "UPDATE trials SET run_keys = '[7]'",
+            "trial 0 of s: its parameters or run keys cannot be read",
+        ),
+        ("UPDATE trials SET status = 'odd'", "trial 0 of s: unknown status"),
+        ("INSERT INTO trials SELECT * FROM trials", "searches and findings: they cannot be stored"),
+    ],
+)
+def test_an_unsound_search_is_left_out(sql: str, problem: str, database: str, other: str) -> None:
+    engine = open_for_writing(other)
+    yaml = "name: s\nsearch: {attack: [sf]}\n"
+    with SweepEntry(
+        engine, name="s", runs=1, to_make={}, jobs=1, executor="local", text=lambda _: yaml
+    ) as entry:
+        record(engine, sound.run(1))
+        with engine.begin() as connection:
+            trials.begin(connection, "s", 0, entry.id, {"attack": 0}, [sound.key(1)])
+    engine.dispose()
+    # a stranger's tables have neither keys nor checks
+    with contextlib.closing(sqlite3.connect(other)) as raw, raw:
+        raw.executescript(
+            "CREATE TABLE copy AS SELECT * FROM trials; DROP TABLE trials; ALTER TABLE copy "
+            "RENAME TO trials"
+        )
+        raw.execute("PRAGMA ignore_check_constraints = ON")
+        raw.execute(sql)
+    merged = merge(other, database)
+    assert merged.copied == [sound.key(1)]
+    assert [line.partition(" (")[0] for line in merged.unsound_rows] == [problem]
+    assert "s:" in problem or read(database, "SELECT COUNT(*) FROM sweeps") == [(0,)]
+    assert check(database).problems == []
 
 
 @pytest.mark.parametrize("content", [b"", b"no zlib", zlib.compress(b"other changes")])

@@ -217,15 +217,21 @@ def test_a_kill_leaves_all_or_nothing(
 
 
 def test_damaged_runs_can_be_removed(path: Path, files: SideFiles) -> None:
-    """A key that dynabro cannot have written names no file elsewhere."""
+    """Their keys name no file, wherever it is."""
     fill(open_for_writing(str(path)), files)
-    change(path, "UPDATE rounds SET cost = 'x' WHERE run_id = 2")
-    outside = files.folder / "elsewhere.log"
-    outside.write_text("log")
-    change(path, "UPDATE runs SET run_key = '../elsewhere', rounds = 'x' WHERE id = 4")
-    remove(str(path), choose(str(path), "id IN (2, 4)"))
-    assert ids(str(path)) == [1, 3, 5]
-    assert outside.exists()
+    other = files.open_log("elsewhere")
+    other.write_text("log")
+    change(path, "UPDATE runs SET heartbeat_at = 'x', started_at = 'y', owner = x'00' WHERE id = 2")
+    change(path, "UPDATE runs SET run_key = '../logs/elsewhere' WHERE id = 2")
+    change(path, "UPDATE runs SET heartbeat_at = -1, heartbeat_clock = x'fe' WHERE id = 3")
+    change(path, "UPDATE runs SET status = 'running', owner = x'ff', run_key = '*' WHERE id = 3")
+    change(path, "UPDATE runs SET run_key = x'00ff', rounds = 'x' WHERE id = 4")
+    everything = present(files)
+    removal = choose(str(path), "id IN (2, 3, 4)")
+    assert removal.files == ()
+    remove(str(path), removal)
+    assert ids(str(path)) == [1, 5]
+    assert present(files) == everything
 
 
 def test_files_that_cannot_be_removed_are_returned(

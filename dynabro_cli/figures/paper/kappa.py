@@ -10,10 +10,13 @@ from sqlalchemy import Engine
 
 from dynabro_cli.analysis.columns import short
 from dynabro_cli.analysis.results import read
-from dynabro_cli.errors import NotFoundError
+from dynabro_cli.errors import DatabaseError, NotFoundError
 from dynabro_cli.figures._api import Drawn, record
 from dynabro_cli.figures._panels import blank, write_above
 from dynabro_cli.figures._style import LINES, narrow
+from dynabro_cli.store.open.translation import shown, translated_errors
+from dynabro_cli.store.open.value_types import unsound_rows
+from dynabro_cli.store.tables import verified_kappa
 
 COLUMNS = (
     "rule",
@@ -45,6 +48,14 @@ def draw(engine: Engine, where: str | None) -> Drawn:
         )
     if found.empty:
         raise NotFoundError("no search for a kappa is stored here. Try: dynabro verify kappa")
+    with translated_errors(engine.url), engine.connect() as connection:
+        wrong = [number for (number,) in unsound_rows(connection, verified_kappa)]
+    if found["id"].isin(wrong).any():
+        name = shown(engine.url)
+        raise DatabaseError(
+            f"{name}: values of a row of verified_kappa do not agree. Try: dynabro db check "
+            f"--db {name}"
+        )
     numbers = _numbers(found)
     panels = list(numbers.groupby(["workers", "byzantine"], sort=True))
     across = 1 if narrow() else min(2, len(panels))

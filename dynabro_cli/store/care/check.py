@@ -5,18 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, select, text
+from sqlalchemy import Connection, DateTime, RowMapping, Table, select, text
 
 from dynabro_cli.experiment.key import run_key
 from dynabro_cli.limits import CONTROL
-from dynabro_cli.store import row_digests
+from dynabro_cli.store import row_digests, trials
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import snapshot
 from dynabro_cli.store.open.schema import foreign_objects, schema_of
+from dynabro_cli.store.open.value_types import (
+    moment,
+    of_another_type,
+    of_wrong_type,
+    sane_row,
+    unsound_rows,
+)
 from dynabro_cli.store.origin import broken_diffs
 from dynabro_cli.store.ownership import database_time, presumed_dead
 from dynabro_cli.store.side_files import SideFiles
@@ -24,11 +31,24 @@ from dynabro_cli.store.tables import (
     ENDED,
     RERUN_SUFFIX,
     STATUSES,
+    environments,
     runs,
+    sweep_runs,
+    sweeps,
+    verified_kappa,
 )
+from dynabro_cli.store.tables import trials as trials_table
 
 MOST_DAMAGES = 100
 """Most lines of damage that SQLite itself lists."""
+OTHERS = {
+    verified_kappa: "kappa",
+    sweeps: "sweep",
+    trials_table: "trial",
+    sweep_runs: "listed run",
+    environments: "environment",
+}
+"""Tables whose rows are not rows of a run, and the name of a row."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +80,15 @@ def check(database: str) -> Report:
     """
     with snapshot(database) as connection:
         damages = damage(connection)
+        problems = [_plain(line) for line in foreign_objects(schema_of(connection))]
         if damages:  # nothing in a damaged file is reliable
             return Report({}, 0, 0, damages, [])
-        problems = [_plain(line) for line in foreign_objects(schema_of(connection))]
         problems += _orphans(connection)
-        for number, found in sorted(unsound_runs(connection).items()):
-            problems += [f"run {number}: {problem}" for problem in found]
+        for number, found in sorted(
+            unsound_runs(connection).items(), key=lambda item: str(item[0])
+        ):
+            problems += [f"run {_plain(str(number))}: {problem}" for problem in found]
+        problems += unsound_others(connection)
         statuses = connection.execute(
             text("SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status")
         )
@@ -76,6 +99,19 @@ def check(database: str) -> Report:
             problems=problems,
             notes=[] if problems else _notes(connection, SideFiles.of(database)),
         )
+
+
+def unsound_others(connection: Connection, tables: Iterable[Table] = OTHERS) -> list[str]:
+    """Return the problems of the rows of some tables whose rows are not rows of runs, one per
+    line.
+    """
+    return [
+        _plain(f"{OTHERS[table]} {' of '.join(map(str, reversed(key)))}: {problem}")
+        for table in tables
+        for key, problem in (
+            trials.unsound(connection) if table is trials_table else unsound_rows(connection, table)
+        ).items()
+    ]
 
 
 def damage(connection: Connection) -> list[str]:
@@ -169,22 +205,36 @@ def _plain(line: str) -> str:
     return CONTROL.sub("?", line).replace("\n", " ")
 
 
+TIMES = tuple(column.name for column in runs.c if isinstance(column.type, DateTime))
+
+
 def unsound_runs(connection: Connection) -> dict[int, list[str]]:
     """Return the problems of each damaged run by its id; no problem quotes the database.
 
     Args:
         connection: A connection with one snapshot.
     """
-    problems: defaultdict[int, list[str]] = defaultdict(list)
-    rows = text(f"SELECT {', '.join(runs.c.keys())}, {VERSIONS} FROM runs")
-    for run in connection.execute(rows).mappings():
-        problems[run["id"]] += of_row(dict(run))
-        if run["versions"] is None:
-            problems[run["id"]].append("its environment is missing")
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for table, run_id in ((runs, "id"), *((table, "run_id") for table in row_digests.OF_RUNS)):
+        for number, column in connection.execute(
+            text(of_another_type(table, run_id, connection.dialect.name))
+        ):
+            if isinstance(number, int):  # a row without a run is reported elsewhere
+                found[number].append(of_wrong_type(table, column))
+    names = ", ".join([*runs.c.keys(), VERSIONS])
+    sane = text(f"SELECT {names} FROM runs WHERE {sane_row(connection.dialect.name)}")
+    for run in connection.execute(sane).mappings():
+        problems = of_row(dict(run))
+        if _object(run["versions"]) is None:
+            problems.append(
+                "the versions of its environment are missing, or are not valid JSON of a run"
+            )
+        if problems:
+            found[run["id"]] += problems
     for number, problem in (row_digests.changed(connection) | broken_diffs(connection)).items():
-        if not problems[number]:  # otherwise a better reason is known
-            problems[number].append(problem)
-    return {number: lines for number, lines in problems.items() if lines}
+        if number not in found:
+            found[number].append(problem)
+    return dict(found)
 
 
 def spec_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -206,8 +256,15 @@ def spec_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def of_row(run: Mapping[str, Any]) -> list[str]:
-    """Return the problems of a single row of ``runs``: its status, and the key of its spec."""
+    """Return the problems of a single row of ``runs``: its status, its times, and the key of its
+    spec.
+    """
     problems = [] if run["status"] in STATUSES else ["unknown status"]
+    problems += [
+        f"{name} is not a valid timestamp"
+        for name in TIMES
+        if run[name] is not None and moment(run[name]) is None
+    ]
     if run["status"] in ENDED and run["run_key"].endswith(RERUN_SUFFIX):
         problems.append(f"its key ends in {RERUN_SUFFIX}, though it is complete")
     return problems + _of_key(run)

@@ -1,4 +1,4 @@
-"""``dynabro db merge``: copy the runs of another database into this one."""
+"""``dynabro db merge``: copy the runs of another, possibly untrusted, database into this one."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from typing import Any, Literal
 
 from sqlalchemy import Boolean, Connection, Row, RowMapping, Table, delete, insert, select, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DataError, IntegrityError
 
 from dynabro_cli.components.digests import versions
-from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
+from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError, first_line
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import kappas, trials
-from dynabro_cli.store.care.check import damage, unsound_runs
+from dynabro_cli.store.care.check import TIMES, damage, unsound_others, unsound_runs
 from dynabro_cli.store.environments import VERSIONS, as_columns
 from dynabro_cli.store.open.engine import open_for_writing, snapshot
 from dynabro_cli.store.open.files import sqlite_path
 from dynabro_cli.store.open.schema import refuse_foreign_objects, schema_of
 from dynabro_cli.store.open.translation import shown, translated_errors
+from dynabro_cli.store.open.value_types import moment, sane_row, unsound_rows
 from dynabro_cli.store.origin import copy_diff
 from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
 from dynabro_cli.store.row_digests import OF_RUNS
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.tables import ENDED, RERUN_SUFFIX, runs
+from dynabro_cli.store.tables import ENDED, RERUN_SUFFIX, runs, sweeps, verified_kappa
+from dynabro_cli.store.tables import trials as trials_table
 
 BATCH_ROWS = 10_000
 COMPARED = ("status", "rounds", "budget_spent", "final_accuracy", "final_loss", "final_gap")
@@ -59,6 +62,9 @@ class Merged:
         trials: Number of trials of searches that are new here.
         other_searches: Searches whose trials were not merged, because another search of the name is
             here.
+        unsound_kappas: As ``unsound``, for these findings.
+        unsound_rows: Problems of trials and of searches' commands that were not merged, one per
+            line.
         versions: Number of versions of a task's data among the runs of both databases, by task, if
             there are several.
     """
@@ -73,6 +79,8 @@ class Merged:
     kappas: int = 0
     trials: int = 0
     other_searches: list[str] = field(default_factory=list)
+    unsound_kappas: dict[int, list[str]] = field(default_factory=dict)
+    unsound_rows: list[str] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
 
 
@@ -87,8 +95,9 @@ def merge(
 
     A result is copied unless this database has one. It replaces a run without a result, unless a
     live process is making that run. A run without a result is copied, as interrupted or failed, if
-    this database does not have the run. A run counts only if its key is the key of its spec, and
-    its rows have their digest, as ``dynabro db check`` defines it.
+    this database does not have the run. Nothing in ``other`` is trusted: a run counts only if its
+    values fit their columns' types, its key is the key of its spec, and its rows agree, as
+    ``dynabro db check`` defines it.
 
     Args:
         other: A path or URL; it is only read.
@@ -113,13 +122,36 @@ def merge(
             raise DatabaseError(
                 f"{shown(other)} is damaged. Try: dynabro db check --db {shown(other)}"
             )
-        merged = Merged(unsound=unsound_runs(reading))
+        merged = Merged(
+            unsound=unsound_runs(reading),
+            unsound_rows=unsound_others(reading, (sweeps, trials_table)),
+        )
+        merged.unsound_kappas = {
+            key[0]: [problem] for key, problem in unsound_rows(reading, verified_kappa).items()
+        }
         sound = [row for row in _outline(reading) if row["id"] not in merged.unsound]
         if dry_run:
             _rehearse(reading, sound, database, merged, progress)
         else:
             _Merger(reading, other, database, merged).merge(sound, progress)
     return merged
+
+
+class _RefusedError(Exception):
+    """The tables here refuse a row of the other database, whose own tables may lack keys and
+    checks.
+    """
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn the refusal of a row, within the context, into _RefusedError, because the row and not
+    this database is at fault.
+    """
+    try:
+        yield
+    except (IntegrityError, DataError, UnicodeError) as error:
+        raise _RefusedError(first_line(getattr(error, "orig", error))) from error
 
 
 class _Merger:
@@ -138,13 +170,23 @@ class _Merger:
             progress(done, len(there))
             present = here.get(row["run_key"])
             action = _decide(row, present, None)
-            if action in ("copied", "replaced"):
-                action, present = self._copy(row)
+            try:
+                if action in ("copied", "replaced"):
+                    action, present = self._copy(row)
+            except _RefusedError as error:
+                self._merged.unsound[row["id"]] = [f"it cannot be stored ({error})"]
+                continue
             _note(self._merged, action, row, present)
-        with translated_errors(self._database), self._engine.begin() as connection:
-            self._merged.kappas = kappas.copy(self._reading, connection)
-            self._merged.trials, self._merged.other_searches = trials.copy(
-                self._reading, connection
+        try:
+            with translated_errors(self._database), self._engine.begin() as connection, _refusals():
+                self._merged.kappas = kappas.copy(self._reading, connection)
+                self._merged.trials, self._merged.other_searches = trials.copy(
+                    self._reading, connection
+                )
+        except _RefusedError as error:
+            self._merged.kappas = self._merged.trials = 0
+            self._merged.unsound_rows.append(
+                f"searches and findings: they cannot be stored ({error})"
             )
         progress(len(there), len(there))
         self._engine.dispose()
@@ -152,15 +194,13 @@ class _Merger:
     def _copy(self, outline: RowMapping) -> tuple[Action, RowMapping | None]:
         """Copy one run in one transaction; return the action, and the row that was here before."""
         key = outline["run_key"]
-        with translated_errors(self._database), self._engine.begin() as connection:
+        with translated_errors(self._database), self._engine.begin() as connection, _refusals():
             present = (
                 connection.execute(select(runs).where(runs.c.run_key == key)).mappings().first()
             )
-            # again, under the write lock: the first decision is as old as the list of runs
             action = _decide(outline, present, connection)
             if action not in ("copied", "replaced"):
                 return action, present
-            # in this transaction, so that the old run stays until the new one is whole
             if present is not None:
                 connection.execute(delete(runs).where(runs.c.id == present["id"]))
             row = self._run(outline["id"])
@@ -182,10 +222,12 @@ class _Merger:
         """Return a run's values as they are stored here: without an owner and without a checkpoint,
         but with its versions.
         """
-        columns = [column for column in runs.c if column.name not in ("id", "environment_id")]
-        statement = select(*columns, text(VERSIONS)).where(runs.c.id == number)
+        names = ", ".join(name for name in runs.c.keys() if name not in ("id", "environment_id"))  # noqa: SIM118
+        statement = text(f"SELECT {names}, {VERSIONS} FROM runs WHERE id = :number")
         with translated_errors(self._other):
-            row = dict(self._reading.execute(statement).mappings().one())
+            row = dict(self._reading.execute(statement, {"number": number}).mappings().one())
+        for name in TIMES:
+            row[name] = moment(row[name])
         status = "interrupted" if row["status"] == "running" else row["status"]
         return row | {"status": status, "checkpoint": None, **NOBODY}
 
@@ -226,14 +268,20 @@ def _rehearse(
 ) -> None:
     """Note what a merge would do with the database as it is now."""
     path = sqlite_path(database)
-    missing = path is not None and (not path.exists() or not path.stat().st_size)
-    with contextlib.nullcontext() if missing else snapshot(database) as connection:
-        if connection is not None:
-            refuse_foreign_objects(schema_of(connection), database, writing=True)
+    if path is not None and (not path.exists() or not path.stat().st_size):
+        for row in there:
+            _note(merged, _decide(row, None, None), row, None)
+        merged.kappas, merged.trials = (
+            len(kappas.news(reading, None)),
+            len(trials.news(reading, None)[0]),
+        )
+        return
+    with snapshot(database) as connection:
+        refuse_foreign_objects(schema_of(connection), database, writing=True)
         merged.kappas = len(kappas.news(reading, connection))
         fresh, merged.other_searches = trials.news(reading, connection)
         merged.trials = len(fresh)
-        here = {} if connection is None else _by_key(connection)
+        here = _by_key(connection)
         merged.versions = _versions(there, here)
         for done, row in enumerate(there):
             progress(done, len(there))
@@ -243,8 +291,13 @@ def _rehearse(
 
 def _outline(connection: Connection) -> list[RowMapping]:
     """Return the runs of the other database, in order."""
-    columns = (runs.c[name] for name in ("id", "run_key", "code_digests", *COMPARED))
-    return list(connection.execute(select(*columns).order_by(runs.c.id)).mappings())
+    names, sane = (
+        ", ".join(("id", "run_key", "code_digests", *COMPARED)),
+        sane_row(connection.dialect.name),
+    )
+    return list(
+        connection.execute(text(f"SELECT {names} FROM runs WHERE {sane} ORDER BY id")).mappings()
+    )
 
 
 def _by_key(connection: Connection) -> dict[str, RowMapping]:

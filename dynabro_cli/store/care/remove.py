@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, delete, select
+from sqlalchemy import ColumnElement, Connection, delete, literal_column, select
 
 from dynabro_cli.errors import BusyError, RunHeldError, StorageError
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from dynabro_cli.store.open.translation import shown, translated_errors
+from dynabro_cli.store.open.value_types import moment
 from dynabro_cli.store.origin import remove_unused_diffs
-from dynabro_cli.store.ownership import NOBODY
 from dynabro_cli.store.read.queries import query
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.standing import refuse_if_live
@@ -23,15 +24,19 @@ from dynabro_cli.store.tables import RERUN_SUFFIX, runs
 
 BATCH = 500
 """Number of runs in one statement."""
+KEY = re.compile(r"[0-9a-f]{64}")
+"""A key of dynabro; only such keys are names of files."""
+
 Item = TypeVar("Item")
 
 
-class Run(NamedTuple):
+@dataclass(frozen=True)
+class Doomed:
     """A run that is to be removed, as it was at the decision."""
 
     id: int
-    run_key: str
-    status: str
+    run_key: Any
+    status: Any
 
 
 @dataclass(frozen=True)
@@ -43,17 +48,19 @@ class Removal:
         files: Their checkpoints and logs.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[Doomed, ...]
     files: tuple[Path, ...]
 
     @property
     def statuses(self) -> dict[str, int]:
         """Number of runs by status."""
-        return dict(sorted(Counter(run.status for run in self.runs).items()))
+        return dict(sorted(Counter(str(run.status) for run in self.runs).items()))
 
 
 def choose(database: str, where: str) -> Removal:
     """Return what there is to remove; write nothing.
+
+    The values of a run are not checked, so that a damaged run can be removed.
 
     Args:
         database: A path or URL.
@@ -68,18 +75,16 @@ def choose(database: str, where: str) -> Removal:
     engine = open_read_only(database)
     ids = [row[0] for row in query(engine, f"SELECT id FROM runs WHERE ({where}) ORDER BY id").rows]
     with translated_errors(database), engine.connect() as connection:
-        rows = [row for batch in _batches(ids) for row in _rows(connection, runs.c.id.in_(batch))]
-        repetitions = [f"{row['run_key']}{RERUN_SUFFIX}" for row in rows]
-        rows += [
-            row
-            for batch in _batches(repetitions)
-            for row in _rows(connection, runs.c.run_key.in_(batch))
+        found = [row for batch in _batches(ids) for row in _rows(connection, runs.c.id.in_(batch))]
+        again = [f"{row['run_key']}{RERUN_SUFFIX}" for row in found]
+        found += [
+            row for batch in _batches(again) for row in _rows(connection, runs.c.run_key.in_(batch))
         ]
-        for row in rows:
+        doomed = {row["id"]: Doomed(row["id"], row["run_key"], row["status"]) for row in found}
+        for row in found:
             _refuse_if_live(connection, row)
-        chosen = sorted({Run(row["id"], row["run_key"], row["status"]) for row in rows})
-        files = _files(connection, SideFiles.of(engine.url), chosen)
-        return Removal(tuple(chosen), tuple(files))
+        removed = tuple(doomed[number] for number in sorted(doomed))
+        return Removal(removed, tuple(_files(connection, SideFiles.of(engine.url), removed)))
 
 
 def remove(database: str, removal: Removal) -> list[Path]:
@@ -112,11 +117,10 @@ def remove(database: str, removal: Removal) -> list[Path]:
     return [path for path in removal.files if not _unlink(path)]
 
 
-def _remove(connection: Connection, batch: Sequence[Run]) -> None:
+def _remove(connection: Connection, batch: Sequence[Doomed]) -> None:
     """Delete the rows of runs that have not changed."""
     ids = [run.id for run in batch]
     present = {row["id"]: row for row in _rows(connection, runs.c.id.in_(ids))}
-    # the user was asked in between, and another command may have made the run
     for run in batch:
         row = present.get(run.id, {})
         if (row.get("run_key"), row.get("status")) != (run.run_key, run.status):
@@ -128,9 +132,24 @@ def _remove(connection: Connection, batch: Sequence[Run]) -> None:
 
 
 def _rows(connection: Connection, condition: ColumnElement[bool]) -> list[dict[str, Any]]:
-    """Return the ownership columns of runs."""
-    columns = (runs.c[name] for name in ("id", "run_key", "status", "host", "pid", *NOBODY))
-    return [dict(row) for row in connection.execute(select(*columns).where(condition)).mappings()]
+    """Return the ownership columns of runs; of a damaged row as much as can be read."""
+    columns = (
+        runs.c.id,
+        runs.c.run_key,
+        runs.c.status,
+        runs.c.owner,
+        runs.c.heartbeat_clock,
+        runs.c.host,
+        runs.c.pid,
+    )
+    raw: ColumnElement[Any] = literal_column("heartbeat_at").label("heartbeat_at")
+    found = [
+        dict(row) for row in connection.execute(select(*columns, raw).where(condition)).mappings()
+    ]
+    return [
+        row | {"owner": str(row["owner"] or ""), "heartbeat_at": moment(row["heartbeat_at"])}
+        for row in found
+    ]
 
 
 def _refuse_if_live(connection: Connection, row: dict[str, Any]) -> None:
@@ -140,18 +159,18 @@ def _refuse_if_live(connection: Connection, row: dict[str, Any]) -> None:
         raise RunHeldError(f"{error}; nothing is removed") from None
 
 
-def _files(connection: Connection, files: SideFiles, removed: Sequence[Run]) -> Iterator[Path]:
+def _files(connection: Connection, files: SideFiles, removed: Sequence[Doomed]) -> Iterator[Path]:
     """Return the checkpoints of runs, and the logs of runs that are removed completely."""
-    keys = {run.run_key for run in removed}
-    yield from (path for path in files.checkpoints() if path.name.partition(".")[0] in keys)
-    # a repetition that is removed alone leaves the result, and so the log, of its run
-    results = [key.removesuffix(RERUN_SUFFIX) for key in keys if key.endswith(RERUN_SUFFIX)]
-    kept = {
+    keys = {str(run.run_key) for run in removed}
+    named = {key for key in keys if KEY.fullmatch(key.removesuffix(RERUN_SUFFIX))}
+    yield from (path for path in files.checkpoints() if path.name.partition(".")[0] in named)
+    unfinished = [key.removesuffix(RERUN_SUFFIX) for key in named if key.endswith(RERUN_SUFFIX)]
+    left = {
         row["run_key"]
-        for batch in _batches(results)
+        for batch in _batches(unfinished)
         for row in _rows(connection, runs.c.run_key.in_(batch))
     } - keys
-    logs = {files.log(key) for key in {key.removesuffix(RERUN_SUFFIX) for key in keys} - kept}
+    logs = {files.log(key) for key in {key.removesuffix(RERUN_SUFFIX) for key in named} - left}
     yield from (path for path in sorted(logs) if path.is_file())
 
 

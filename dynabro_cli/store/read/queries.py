@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Double, Engine, Integer, String, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from dynabro_cli.components.digests import CodeComparison, compare
@@ -27,6 +27,7 @@ from dynabro_cli.experiment.spec import SHORT
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.connections import TimeLimit, within
 from dynabro_cli.store.open.translation import shown, translate, translated_errors
+from dynabro_cli.store.open.value_types import NUMBERS, unsound_rows
 from dynabro_cli.store.tables import metadata
 from dynabro_cli.store.views import RULE, VIEWS
 
@@ -36,11 +37,6 @@ if TYPE_CHECKING:
 FETCH_ROWS = 1000
 MOST_NAMED = 10
 """Sweeps that an error names."""
-_COLUMNS = [column for table in metadata.tables.values() for column in table.c]
-NUMBERS = {column.name for column in _COLUMNS if isinstance(column.type, Integer | Double)} - {
-    column.name for column in _COLUMNS if isinstance(column.type, String)
-}
-"""Names that are columns of numbers in all tables that have them."""
 SWEEPS = "SELECT sweep FROM runs WHERE sweep IS NOT NULL UNION SELECT name FROM sweeps"
 """Names of sweeps, as SQL."""
 
@@ -214,11 +210,20 @@ def export(
 ) -> QueryResult:
     """Return the rows of ``curves`` (evaluations), ``final`` (cells) or ``rounds``, with their
     runs' components.
+
+    Raises:
+        DatabaseError: A run has a value of another type than its column's, which a mean in SQL
+            would count as 0.
     """
     cells, condition = "", of_sweeps(engine, where, sweeps)
     # the view's own statement: on the runs of the sweeps, and with the columns that an older view
     # lacks
     if what == "final":
+        with translated_errors(engine.url), engine.connect() as connection:
+            for key, problem in unsound_rows(connection, metadata.tables["runs"]).items():
+                raise DatabaseError(
+                    f"run {key[0]}: {problem}. Try: dynabro db check, which lists all problems"
+                )
         chosen, condition = of_sweeps(engine, None, sweeps) or "TRUE", where
         view = VIEWS["final_accuracy"].partition(" AS\n")[2]
         cells = (
