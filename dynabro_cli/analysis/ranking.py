@@ -106,8 +106,8 @@ class Ranking(NamedTuple):
 
     @property
     def summaries(self) -> list[tuple[str, str, float, int, int, int]]:
-        """For each pair of rows the mean difference, and the number of columns in which A is
-        better, B is better, and no test separates them.
+        """Return, for each pair of rows, the mean difference, and the number of columns in which A
+        is better, B is better, and no test separates them.
         """
         groups: dict[tuple[str, str], list[Pair]] = {}
         for pair in self.pairs:

@@ -409,7 +409,7 @@ def draw_matrix(
     Args:
         panel: The panel; the rows are at 0, 1, ..., from the top.
         values: [rows, columns]; NaN is left empty.
-        words: The texts; those of NaNs are not written.
+        words: The texts; NaNs have no text.
         limits: The numbers at the ends of the colours.
         widths: Widths of the columns; 1 by default.
         bold: Places of the numbers in bold, [row, column].
