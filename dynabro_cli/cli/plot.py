@@ -151,8 +151,7 @@ def plot(
     of a stored search, its trials. 'dynabro plot matrix SWEEP' shows which method or rule is best
     under which attack.
 
-    Example: dynabro plot final --x switching --hue method --facet aggregator --where "attack =
-    'sf'"
+    Example: dynabro plot final --x switching --hue method --where "attack = 'sf'"
     """
     name, sweeps = _figure_of(names or [], sweeps or [], db)
     check_name(saved_as, name)

@@ -278,7 +278,6 @@ def test_a_wrong_command_is_one_line(
     [
         ("DYNABRO_LEASE_SECONDS", "1e300"),
         ("DYNABRO_BUSY_SECONDS", "0"),
-        ("DYNABRO_FAILPOINT", "nowhere=KILL"),
     ],
 )
 def test_every_command_checks_the_environment_at_its_start(

@@ -142,7 +142,7 @@ def test_an_older_file_is_replaced(dynabro: Dynabro, results: Path) -> None:
             73,
             "missing/out.csv cannot be written (No such file or directory)",
         ),
-        (("curves", "--csv", "."), 73, "cannot be written"),
+        (("curves", "--csv", "."), 73, ". is not a regular file. Try: another file"),
         (("curves", "--csv", "out.csv", "--where", "nosuch = 1"), 2, "SQL: no such column: nosuch"),
         (
             ("curves", "--csv", "out.csv", "--db", "missing.db"),
