@@ -185,8 +185,8 @@ class _InProgress:
 class RunsProgress(Display):
     """Show runs: share of the whole budget, remaining time, each run in progress, and failures.
 
-    A single run has one line, with its samples per second; its plain lines follow its budget,
-    where those of several runs follow their ends.
+    A single run has one line, with its samples per second; its plain lines follow its budget.
+    The plain lines of several runs follow their ends.
 
     Args:
         runs: All runs, whose budgets the bar of all runs counts.

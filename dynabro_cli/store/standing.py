@@ -1,4 +1,4 @@
-"""Is a run stored? The answer of ``StoredState``, from its row, its repetition and its owner.
+"""The answer to "is this run stored?", from its row, its repetition and its owner.
 
 All who ask get it here: commands and forecasts for a whole sweep (``Standing``), the queue right
 before a run starts (``state_of``), and the recorder when it claims a run (``claim``).
@@ -77,13 +77,13 @@ class UpTo:
 
 
 class StoredState(NamedTuple):
-    """What the database has of a run.
+    """State of a run in the database.
 
     Attributes:
         end: ``stored``: a result that is not made again. ``failed``: the run, or its repetition,
             has failed; the caller decides if failed runs are made again. None: the run is made.
         row: The row of that result or failure. If the run is made, the row that it resumes or
-            replaces; None if there is none.
+            replaces, if there is such a row.
         key: The key under which the run is stored if it is made.
     """
 

@@ -36,7 +36,7 @@ SERVER_TRIGGERS = {
 
 
 class Schema(NamedTuple):
-    """What a database has.
+    """Tables, views and triggers of a database.
 
     Attributes:
         tables: The names of the columns, by table.
