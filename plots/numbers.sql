@@ -614,6 +614,11 @@ SELECT max(noise_bound) AS high FROM results.runs WHERE sweep LIKE 'digits-dynam
 SELECT method, iif(cells < 8, 'not known yet', CAST(round(most) AS INTEGER)) AS "dynamic rounds borne under both attacks"
 FROM (SELECT method, min(most) AS most, sum(cells) AS cells FROM borne WHERE schedule = 'mid-round' AND method LIKE 'DynaBRO%' GROUP BY method ORDER BY method);
 
+-- query: dynamic_filter
+SELECT iif(sum(cells) < 16, 'not known yet', printf('%.0f', max(most) FILTER (WHERE method LIKE '%option%'))) AS with_filter,
+       iif(sum(cells) < 16, 'not known yet', printf('%.0f', max(most) FILTER (WHERE method = 'DynaBRO'))) AS without_filter
+FROM (SELECT method, min(most) AS most, sum(cells) AS cells FROM borne WHERE schedule = 'mid-round' AND method IN ('DynaBRO', 'DynaBRO, option 1') GROUP BY method);
+
 -- query: thresholds
 SELECT printf('%.4g', v) AS "V", printf('1/%.0f', 1.6 / v) AS "threshold, of the paper's", iif(share IS NULL, '-', printf('%.1f%%', 100 * share)) AS "honest corrections rejected",
        max(printf('%.3f', mean)) FILTER (WHERE attack = 'none') AS "no attack", max(printf('%.3f', mean)) FILTER (WHERE attack = 'sf' AND static) AS "sf: none",
