@@ -16,6 +16,7 @@ from sqlalchemy import Connection, text
 from dynabro_cli.store import row_digests
 from dynabro_cli.store.open import engine as engine_module
 from dynabro_cli.store.open.engine import open_for_writing, snapshot
+from dynabro_cli.store.open.schema import Schema
 from dynabro_cli.store.standing import stand
 from tests.postgres import cut_connections, own_server, turn_taken
 from tests.store.made import read
@@ -114,17 +115,19 @@ def test_an_outage_at_the_start_is_waited_for(
     """The state of the runs is read, and the database opened, though the server ends the first
     connection of each.
     """
-    url, cut = postgres_with_tables, []
-    real = engine_module.refuse_server_strangers
+    url, to_cut = postgres_with_tables, [True]
+    real = engine_module.schema_of
 
-    def refuse(connection: Connection, database: str, *, writing: bool) -> None:
-        if writing not in cut:
-            cut.append(writing)
+    def cutting(connection: Connection) -> Schema:
+        if to_cut:
+            to_cut.pop()
             cut_connections(url)
-        real(connection, database, writing=writing)
+        return real(connection)
 
-    monkeypatch.setattr(engine_module, "refuse_server_strangers", refuse)
+    monkeypatch.setattr(engine_module, "schema_of", cutting)
     assert stand(url, "own", "none").of("k" * 64) is None
+    assert not to_cut
+    to_cut.append(True)
     with open_for_writing(url).connect() as connection:
         assert connection.execute(text("SELECT COUNT(*) FROM runs")).scalar_one() == 0
-    assert cut == [False, True]
+    assert not to_cut
