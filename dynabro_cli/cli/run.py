@@ -131,8 +131,7 @@ def run(
 
     Components are written NAME or NAME:KEY=VALUE,KEY=VALUE; 'dynabro list' shows them all.
 
-    Example: dynabro run --task mnist --method momentum:beta=0.99 --attack alie --aggregator gm
-    --switching periodic:K=5
+    Example: dynabro run --method momentum --attack alie --aggregator gm --switching periodic:K=5
     """
     options = replace(
         how,
