@@ -611,13 +611,15 @@ FROM results.runs WHERE sweep = 'digits-dynamic-rounds' AND method = 'sgd' AND a
 SELECT max(noise_bound) AS high FROM results.runs WHERE sweep LIKE 'digits-dynamic-%';
 
 -- query: dynamic_borne
-SELECT method, iif(cells < 8, 'not known yet', CAST(round(most) AS INTEGER)) AS "dynamic rounds borne under both attacks"
-FROM (SELECT method, min(most) AS most, sum(cells) AS cells FROM borne WHERE schedule = 'mid-round' AND method LIKE 'DynaBRO%' GROUP BY method ORDER BY method);
+SELECT method, max(borne) FILTER (WHERE schedule = 'mid-round') AS "changes in the middle of rounds", max(borne) FILTER (WHERE schedule = 'periodic') AS "changes after every K computations"
+FROM (SELECT method, schedule, iif(sum(cells) < 8, 'not known yet', CAST(round(min(most)) AS INTEGER)) AS borne FROM borne WHERE method LIKE 'DynaBRO%' GROUP BY method, schedule) GROUP BY method ORDER BY method;
 
 -- query: dynamic_filter
-SELECT iif(sum(cells) < 16, 'not known yet', printf('%.0f', max(most) FILTER (WHERE method LIKE '%option%'))) AS with_filter,
-       iif(sum(cells) < 16, 'not known yet', printf('%.0f', max(most) FILTER (WHERE method = 'DynaBRO'))) AS without_filter
-FROM (SELECT method, min(most) AS most, sum(cells) AS cells FROM borne WHERE schedule = 'mid-round' AND method IN ('DynaBRO', 'DynaBRO, option 1') GROUP BY method);
+SELECT max(b) FILTER (WHERE attack = 'SF' AND schedule = 'mid-round') AS sf, max(b) FILTER (WHERE attack <> 'SF' AND schedule = 'mid-round') AS strong,
+       max(b) FILTER (WHERE attack = 'SF' AND schedule = 'periodic') AS sf_periodic, max(b) FILTER (WHERE attack <> 'SF' AND schedule = 'periodic') AS strong_periodic,
+       (SELECT min(n) || iif(min(n) = 1, ' seed', ' seeds') FROM dynamic_cells WHERE attack = 'SF') AS sf_seeds, (SELECT min(n) || iif(min(n) = 1, ' seed', ' seeds') FROM dynamic_cells WHERE attack <> 'SF') AS strong_seeds
+FROM (SELECT attack, schedule, iif(sum(cells) < 8, 'not known yet', printf('%.0f with this filter and %.0f without it', max(most) FILTER (WHERE method <> 'DynaBRO'), max(most) FILTER (WHERE method = 'DynaBRO'))) AS b
+      FROM borne WHERE method IN ('DynaBRO', 'DynaBRO, option 1') GROUP BY attack, schedule);
 
 -- query: thresholds
 SELECT printf('%.4g', v) AS "V", printf('1/%.0f', 1.6 / v) AS "threshold, of the paper's", iif(share IS NULL, '-', printf('%.1f%%', 100 * share)) AS "honest corrections rejected",
