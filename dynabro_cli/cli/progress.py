@@ -4,6 +4,7 @@ plain lines elsewhere.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import shutil
 import time
@@ -76,7 +77,7 @@ class Description(ProgressColumn):
         )
 
 
-class Display:
+class Display(abc.ABC):
     """Standard error: live bars on a terminal, plain lines elsewhere, nothing if quiet.
 
     Args:
@@ -123,9 +124,9 @@ class Display:
             self._waiting = runs
             self._tell(f"waiting for {many(runs, 'run')} in progress elsewhere")
 
+    @abc.abstractmethod
     def _place(self) -> str:
         """Return how much is done, for plain lines."""
-        raise NotImplementedError
 
     def _tell(self, text: str) -> None:
         """Print a line above the bars, or a plain line with the remaining time."""
@@ -375,6 +376,7 @@ class CountProgress(Display):
     def __init__(self, what: str, *, quiet: bool = False) -> None:
         super().__init__(None, quiet=quiet)
         self._what, self._printed = what, time.monotonic()
+        self._count = f"0 {what}"
 
     def begin(self, part: str) -> None:
         """Count for another part of the work."""
@@ -385,6 +387,10 @@ class CountProgress(Display):
     def __call__(self, done: int, total: int) -> None:
         """Show the count."""
         self._live.update(self._bar, completed=done, total=total)
+        self._count = f"{done}/{total} {self._what}"
         if time.monotonic() - self._printed >= PLAIN_SECONDS:
             self._printed = time.monotonic()
-            self._print(f"{done}/{total} {self._what}")
+            self._print(self._place())
+
+    def _place(self) -> str:
+        return self._count
