@@ -157,10 +157,8 @@ def test_the_example_of_run_is_a_run(
 
 
 def test_the_example_of_run_runs(dynabro: Dynabro, folder: Path) -> None:
-    words = example(dynabro, ["run"])
-    small = ["--model", "logistic", "--budget", "10", "--quiet"]
-    words[words.index("--task") + 1] = "digits"
-    assert dynabro(*words, *small).code == 0
+    small = ["--task", "digits", "--model", "logistic", "--budget", "10", "--quiet"]
+    assert dynabro(*example(dynabro, ["run"]), *small).code == 0
     assert read(folder / "results.db", "SELECT status FROM runs") == [("finished",)]
 
 
