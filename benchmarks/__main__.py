@@ -350,6 +350,26 @@ def launches(
 
 
 @app.command()
+def kernels(
+    case: Annotated[
+        list[str] | None,
+        typer.Option(help="Start of a cell's name; repeat for more. [default: all]"),
+    ] = None,
+    kernel: Annotated[
+        list[str] | None, typer.Option(help="Left out; repeat for more. [default: each in turn]")
+    ] = None,
+    repeats: Repeats = 5,
+) -> None:
+    """Measure what each compiled kernel brings: a round with all of them, and without one."""
+    from benchmarks.kernels import CELLS, KERNELS, measure
+    from benchmarks.measuring import chosen
+
+    cells = [name for name in CELLS if name.startswith(tuple(case or [""]))]
+    for line in measure(cells, chosen(kernel, KERNELS, "kernel"), repeats):
+        print(line, flush=True)
+
+
+@app.command()
 def counts() -> None:
     """Count rules and attacks here, and in the installed peers."""
     from benchmarks.counts import count
