@@ -80,8 +80,8 @@ class Bound:
             )
         if rows not in self._for_fewer:
             self._for_fewer[rows] = build(dataclasses.replace(self._setting, workers=rows))
-        found: Built = self._for_fewer[rows]
-        return found
+        built: Built = self._for_fewer[rows]
+        return built
 
 
 class BoundAggregator(Bound):

@@ -57,12 +57,12 @@ class _Finder(MetaPathFinder):
         """
         if fullname != self._module.__name__:
             return None
-        found = (
+        specs = (
             finder.find_spec(fullname, path, target)
             for finder in sys.meta_path
             if finder is not self
         )
-        spec = next((spec for spec in found if spec is not None), None)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, self._module, self)
         return spec
@@ -78,11 +78,11 @@ class _Loader(Loader):
         """Return the object, with the attributes that the import system reads before the module is
         loaded.
         """
-        known = zip(
+        attributes = zip(
             OF_THE_IMPORT, (spec.submodule_search_locations, spec.origin, spec.cached), strict=True
         )
         self._module.__dict__.update(
-            {name: value for name, value in known if value is not None} | {"__spec__": spec}
+            {name: value for name, value in attributes if value is not None} | {"__spec__": spec}
         )
         return self._module
 

@@ -108,23 +108,23 @@ def sweep(
         SpecError: With every problem of the sweep.
         SweepError: Some runs failed; the others have their results.
     """
-    found = (
+    read = (
         set_fields(_parsed(sweep), settings)
         if isinstance(sweep, Mapping)
         else load_sweep(str(sweep), settings)
     )
-    planned = plan(found, None if data_dir is None else Path(data_dir))
+    planned = plan(read, None if data_dir is None else Path(data_dir))
     here = any(
-        one.__module__ == "__main__"
-        for one in (*(entry.factory for entry in USERS.values()), *METRICS.values())
+        function.__module__ == "__main__"
+        for function in (*(entry.factory for entry in USERS.values()), *METRICS.values())
     )
     options = Options(
         jobs=0 if here and jobs is None else plain(jobs),
         device=device,
         data_dir=None if data_dir is None else Path(data_dir),
         rerun="all" if rerun else "none",
-        sweep=found.name,
-        sweep_text=found.text,
+        sweep=read.name,
+        sweep_text=read.text,
     )
     outcomes = _made(planned, db, options, tags, note, quiet=quiet)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
@@ -134,7 +134,7 @@ def sweep(
             f"{first_line(failed[0].message or '')}"
         )
     try:
-        return load(db, sweep=found.name)
+        return load(db, sweep=read.name)
     except NotFoundError:  # all of its runs had been stored by others before
         return load(db, among("run_key", [run.key for run in planned.runs]))
 
@@ -169,9 +169,9 @@ def _parsed(sweep: Mapping[str, Any]) -> Sweep:
 def _plain(value: Any) -> Any:
     """Return a value as YAML has it; arrays become lists."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(own) for key, own in value.items()}
+        return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple | range):
-        return [_plain(own) for own in value]
+        return [_plain(part) for part in value]
     if isinstance(value, Path):
         return str(value)
     return value.tolist() if hasattr(value, "tolist") else value

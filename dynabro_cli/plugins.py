@@ -116,8 +116,8 @@ def aggregator(name: str, *, reference: str = "own") -> Decorator:
         def aggregate(
             messages: Tensor, state: dict[str, Tensor], _: int | Tensor
         ) -> tuple[Tensor, dict[str, Tensor]]:
-            own = functools.partial(call, server=state[SERVER]) if "server" in asked else call
-            return _checked(f"aggregator {name!r}", own, messages, "d"), {}
+            bound = functools.partial(call, server=state[SERVER]) if "server" in asked else call
+            return _checked(f"aggregator {name!r}", bound, messages, "d"), {}
 
         return Aggregator(aggregate, None, needs_server="server" in asked)
 
@@ -160,10 +160,12 @@ def attack(name: str, *, reference: str = "own", reads_own: bool = True) -> Deco
         call = _given(call, asked, m=setting.workers, beta=setting.beta, seed=setting.seed)
         streams, draws = Streams(setting.seed), "generator" in asked
 
-        def messages(own: Tensor, byzantine: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        def messages(vectors: Tensor, byzantine: Tensor, state: Mapping[str, Tensor]) -> Tensor:
             drawn = {"generator": streams.generator("attack", int(state["calls"]))} if draws else {}
             sent = functools.partial(call, byzantine=byzantine, **drawn)
-            return replace(own, byzantine, _checked(f"attack {name!r}", sent, own, "d", "m, d", ""))
+            return replace(
+                vectors, byzantine, _checked(f"attack {name!r}", sent, vectors, "d", "m, d", "")
+            )
 
         if not draws:
             return Attack({}, messages, stay, reads_own)
@@ -195,12 +197,12 @@ def switching(name: str, *, reference: str = "own") -> Decorator:
 
         def mask(tick: int) -> Tensor:
             drawn = {"generator": streams.generator("identities", tick)} if draws else {}
-            found = torch.as_tensor(call(tick, **drawn))
-            if found.dtype != torch.bool or tuple(found.shape) != (setting.workers,):
+            drawn_mask = torch.as_tensor(call(tick, **drawn))
+            if drawn_mask.dtype != torch.bool or tuple(drawn_mask.shape) != (setting.workers,):
                 raise _wrong(
-                    f"switching {name!r}", _described(found), f"bool [m] = [{setting.workers}]"
+                    f"switching {name!r}", _described(drawn_mask), f"bool [m] = [{setting.workers}]"
                 )
-            return found
+            return drawn_mask
 
         return Switching(mask)
 
@@ -245,13 +247,13 @@ def partition(name: str, *, reference: str = "own") -> Decorator:
 
     def build(call: Callable[..., Any], asked: set[str], setting: PartitionSetting) -> Partition:
         def split(labels: np.ndarray[Any, Any], streams: Streams) -> list[np.ndarray[Any, Any]]:
-            known = {
+            values = {
                 "m": setting.workers,
                 "seed": streams.seed,
                 "generator": streams.generator("partition", 0),
             }
             parts = [
-                np.asarray(part, dtype=np.int64) for part in _given(call, asked, **known)(labels)
+                np.asarray(part, dtype=np.int64) for part in _given(call, asked, **values)(labels)
             ]
             if len(parts) != setting.workers or not np.array_equal(
                 np.sort(np.concatenate(parts)), np.arange(len(labels))
@@ -350,7 +352,7 @@ def _read(
             hint = eval(hint, getattr(function, "__globals__", {}))
         if hint is inspect.Parameter.empty:
             hint = type(plain(argument.default))
-        legal = next((one for one in get_args(hint)[1:] if isinstance(one, Range)), Range())
+        legal = next((part for part in get_args(hint)[1:] if isinstance(part, Range)), Range())
         kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
         if kind not in TYPES:
             raise TypeError(
@@ -363,9 +365,9 @@ def _read(
     return dataclasses.make_dataclass("Parameters", required_first, frozen=True), asked
 
 
-def _given(call: Callable[..., Any], asked: set[str], **known: Any) -> Callable[..., Any]:
+def _given(call: Callable[..., Any], asked: set[str], **values: Any) -> Callable[..., Any]:
     return functools.partial(
-        call, **{name: value for name, value in known.items() if name in asked}
+        call, **{name: value for name, value in values.items() if name in asked}
     )
 
 
@@ -387,26 +389,30 @@ def _checked(who: str, call: Callable[..., Any], vectors: Tensor, *what: str) ->
     # a compiled function cannot read the counter of changes
     tracing = torch.compiler.is_compiling()
     before = 0 if tracing else vectors._version
-    found = call(vectors)
-    if not isinstance(found, torch.Tensor):
-        found = plain(found)
-    if "" in what and isinstance(found, int | float):
-        return torch.full_like(vectors[0], found)
+    returned = call(vectors)
+    if not isinstance(returned, torch.Tensor):
+        returned = plain(returned)
+    if "" in what and isinstance(returned, int | float):
+        return torch.full_like(vectors[0], returned)
     m, d = vectors.shape
     shapes = {"d": (d,), "m, d": (m, d), "": ()}
     if (
-        not isinstance(found, torch.Tensor)
-        or found.dtype != vectors.dtype
-        or tuple(found.shape) not in [shapes[one] for one in what]
+        not isinstance(returned, torch.Tensor)
+        or returned.dtype != vectors.dtype
+        or tuple(returned.shape) not in [shapes[shape_name] for shape_name in what]
     ):
-        words = " or ".join(f"{vectors.dtype} [{one}] = {list(shapes[one])}" for one in what if one)
-        raise _wrong(who, _described(found), words)
+        words = " or ".join(
+            f"{vectors.dtype} [{shape_name}] = {list(shapes[shape_name])}"
+            for shape_name in what
+            if shape_name
+        )
+        raise _wrong(who, _described(returned), words)
     if not tracing and vectors._version != before:
         raise PluginError(
             f"{who} changed the vectors that it was given. Try: vectors.clone() before an "
             "in-place operation"
         )
-    return found.clone()  # may be a view of a vector
+    return returned.clone()  # may be a view of a vector
 
 
 def _described(value: Any) -> str:
@@ -417,7 +423,7 @@ def _described(value: Any) -> str:
     )
 
 
-def _wrong(who: str, found: str, expected: str) -> PluginError:
+def _wrong(who: str, returned: str, expected: str) -> PluginError:
     return PluginError(
-        f"{who} returned {found}; expected {expected}. Try: its test, or a print of the shape"
+        f"{who} returned {returned}; expected {expected}. Try: its test, or a print of the shape"
     )

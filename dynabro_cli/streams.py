@@ -47,7 +47,7 @@ class Streams:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._keys: dict[str, int] = {}
-        self._own: dict[str, tuple[np.random.Generator, dict[str, Any]]] = {}
+        self._generators: dict[str, tuple[np.random.Generator, dict[str, Any]]] = {}
 
     def _key(self, name: str) -> int:
         if name not in self._keys:
@@ -71,11 +71,11 @@ class Streams:
         This takes an eighth of the time of a new generator. The next call for this name moves it
         again, so draw before that call, and do not keep the generator.
         """
-        if name not in self._own:
+        if name not in self._generators:
             generator = self.generator(name, 0)
             # the state of a generator that has drawn nothing
-            self._own[name] = generator, dict(generator.bit_generator.state)
-        generator, state = self._own[name]
+            self._generators[name] = generator, dict(generator.bit_generator.state)
+        generator, state = self._generators[name]
         state["state"]["counter"][:] = 0, 0, second, first
         generator.bit_generator.state = state
         return generator

@@ -58,9 +58,9 @@ def middle_mean(messages: Tensor, trim: int) -> Tensor:
     [d].
     """
     m = messages.shape[0]
-    found = _by_kernel(messages, trim, trim, -1)
-    if found is not None:
-        return found
+    fast = _by_kernel(messages, trim, trim, -1)
+    if fast is not None:
+        return fast
     network = comparators(m, trim, m - trim)
     blocks = column_blocks(messages, COLUMNS)
     return torch.cat(
@@ -68,7 +68,7 @@ def middle_mean(messages: Tensor, trim: int) -> Tensor:
     )
 
 
-def nearest_mean(messages: Tensor, trim: int, left_out: int) -> Tensor:
+def nearest_mean(messages: Tensor, trim: int, excluded: int) -> Tensor:
     """Return the mean of the m - left_out values of each column that are nearest to its
     ``middle_mean``: [m, d] -> [d].
 
@@ -77,19 +77,19 @@ def nearest_mean(messages: Tensor, trim: int, left_out: int) -> Tensor:
     one.
     """
     m = messages.shape[0]
-    found = _by_kernel(messages, 0, trim, left_out)
-    if found is not None:
-        return found
-    network, kept = comparators(m, 0, m), m - left_out
+    fast = _by_kernel(messages, 0, trim, excluded)
+    if fast is not None:
+        return fast
+    network, kept = comparators(m, 0, m), m - excluded
     parts = []
     for block in column_blocks(messages, COLUMNS):
         rows = _ordered(messages[:, block], network)
         centre = mean_of_rows(rows[trim : m - trim])
-        lower_stays = [centre - rows[j] <= rows[j + kept] - centre for j in range(left_out)]
+        lower_stays = [centre - rows[j] <= rows[j + kept] - centre for j in range(excluded)]
         nearest = {
-            j % kept: rows[j] for j in range(left_out, m)
+            j % kept: rows[j] for j in range(excluded, m)
         }  # of two values ``kept`` places apart one stays: the lower one where ``lower_stays``
-        for j in reversed(range(left_out)):
+        for j in reversed(range(excluded)):
             nearest[j % kept] = torch.where(lower_stays[j], rows[j], nearest[j % kept])
         parts.append(mean_of_rows(list(nearest.values())))
     return torch.cat(parts)
@@ -103,7 +103,7 @@ def _ordered(messages: Tensor, network: tuple[tuple[int, int], ...]) -> list[Ten
     return rows
 
 
-def _by_kernel(messages: Tensor, first: int, trim: int, left_out: int) -> Tensor | None:
+def _by_kernel(messages: Tensor, first: int, trim: int, excluded: int) -> Tensor | None:
     """Compute ``middle_mean``, or ``nearest_mean`` if ``left_out`` >= 0, with a kernel; the result
     is equal bit for bit.
 
@@ -114,7 +114,7 @@ def _by_kernel(messages: Tensor, first: int, trim: int, left_out: int) -> Tensor
     if m <= MOST_ROWS and messages.dtype == torch.float32 and triton_works(messages):
         from dynabro_cli.aggregators._order_kernel import order_statistics
 
-        return order_statistics(messages, comparators(m, first, m - first), trim, left_out)
+        return order_statistics(messages, comparators(m, first, m - first), trim, excluded)
     if not host_may_look(messages) or (messages.requires_grad and torch.is_grad_enabled()):
         return None
     library = KERNEL.at_hand()
@@ -128,7 +128,7 @@ def _by_kernel(messages: Tensor, first: int, trim: int, left_out: int) -> Tensor
     function(
         *(team, threads, scratch.data_ptr()),
         *(rows.data_ptr(), m, d, rows.stride(0), out.data_ptr()),
-        *(network, count, trim, left_out),
+        *(network, count, trim, excluded),
     )
     return out
 

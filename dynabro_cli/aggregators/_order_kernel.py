@@ -79,7 +79,7 @@ def order(
 
 
 def order_statistics(
-    messages: "Tensor", pairs: tuple[tuple[int, int], ...], trim: int, left_out: int
+    messages: "Tensor", pairs: tuple[tuple[int, int], ...], trim: int, excluded: int
 ) -> "Tensor":
     """Return ``middle_mean``, or ``nearest_mean`` if ``left_out`` >= 0, of messages [m, d] in
     single precision on a GPU.
@@ -90,7 +90,7 @@ def order_statistics(
     constants = {
         "M": m,
         "TRIM": trim,
-        "LEFT_OUT": left_out,
+        "LEFT_OUT": excluded,
         "PAIRS": sum(pairs, ()),
         "COUNT": len(pairs),
         "BLOCK": COLUMNS,

@@ -79,9 +79,9 @@ def choose(distances: Tensor, f: int, count: int) -> Tensor:
     distances = distances.clamp_max(largest / m).fill_diagonal_(math.inf)
     gone = torch.zeros(m, dtype=torch.bool, device=distances.device)
     chosen = []
-    for left in range(m, m - count, -1):
+    for remaining in range(m, m - count, -1):
         others = torch.where(gone, math.inf, distances).sort(1).values
-        scores = others[:, : min(left - 1, max(1, left - f - 2))].sum(1)
+        scores = others[:, : min(remaining - 1, max(1, remaining - f - 2))].sum(1)
         best = torch.where(gone, math.inf, scores).argmin().view(1)
         gone = gone.index_fill(0, best, True)
         chosen.append(best)

@@ -125,7 +125,7 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
         if not read:
             continue
         # [seeds, points]
-        values = np.stack([np.interp(grid, own["budget"], own[value]) for own in read])
+        values = np.stack([np.interp(grid, points["budget"], points[value]) for points in read])
         count = len(values)
         std = values.std(0, ddof=1) if count > 1 else np.full(len(grid), np.nan)
         half = half_width(std, count)
@@ -178,5 +178,5 @@ def fractions(results: Results, by: Sequence[str]) -> pd.DataFrame:
         if by
         else bars["rounds"]
     )
-    found = bars.assign(fraction=bars[count] / bars["workers"], share=share)
-    return found if "workers" in by else found.drop(columns="workers")
+    with_fraction = bars.assign(fraction=bars[count] / bars["workers"], share=share)
+    return with_fraction if "workers" in by else with_fraction.drop(columns="workers")

@@ -81,10 +81,10 @@ def split_columns(option: str, names: str | None) -> tuple[str, ...]:
     Raises:
         SpecError: One of them is not a legal column.
     """
-    found = [column_of(option, name.strip()) for name in names.split(",")] if names else []
+    columns = [column_of(option, name.strip()) for name in names.split(",")] if names else []
     return tuple(
         part
-        for name in found
+        for name in columns
         for part in (("pre_aggregators", "aggregator") if name == RULE else (name,))
     )
 
@@ -131,9 +131,9 @@ def with_columns(runs: pd.DataFrame, names: Iterable[str | None]) -> pd.DataFram
     for name in dict.fromkeys(name for name in shown if "." in name):
         field, _, key = name.partition(".")
         parameters = runs["spec"].map(lambda spec, field=field: _parameters(spec, field))
-        values = parameters.map(lambda own, key=key: own.get(key))
+        values = parameters.map(lambda parsed, key=key: parsed.get(key))
         if values.isna().all():
-            legal = sorted({f"{field}.{key}" for own in parameters for key in own})
+            legal = sorted({f"{field}.{key}" for parsed in parameters for key in parsed})
             raise SpecError(
                 f"{name}: no run here has this parameter{did_you_mean(name, legal)}. Try: "
                 f"{', '.join(legal)}"
@@ -202,13 +202,13 @@ def titled(runs: pd.DataFrame, name: str, value: Any) -> str:
     """Return the title of a panel, with the column's name unless the value says it."""
     if name == "method":
         return f"method: {method_names(runs)[runs['method'] == value].iloc[0]}"
-    own = text_of(name, value)
+    short = text_of(name, value)
     return (
         f"{name_of(name)}: {value:g}"
         if isinstance(value, float)
         else f"{name_of(name)}: {value}"
-        if own == str(value)
-        else own
+        if short == str(value)
+        else short
     )
 
 
@@ -272,17 +272,17 @@ def axis_label(runs: pd.DataFrame, column: str) -> str:
 def rates_of(runs: pd.DataFrame, compared: pd.Series[Any]) -> str:
     """Return a line with the learning rates of the compared things; empty if all have the same."""
     rates = {
-        str(name): tuple(sorted(set(own)))
-        for name, own in runs["learning_rate"].groupby(compared, sort=False)
+        str(name): tuple(sorted(set(group)))
+        for name, group in runs["learning_rate"].groupby(compared, sort=False)
     }
     if len(set(rates.values())) < 2:
         return ""
     by_rates: dict[tuple[float, ...], list[str]] = {}
-    for name, own in rates.items():
-        by_rates.setdefault(own, []).append(name)
+    for name, group in rates.items():
+        by_rates.setdefault(group, []).append(name)
     words = [
-        f"{' or '.join(f'{rate:g}' for rate in own)} for {', '.join(names)}"
-        for own, names in by_rates.items()
+        f"{' or '.join(f'{rate:g}' for rate in group)} for {', '.join(names)}"
+        for group, names in by_rates.items()
     ]
     return f"learning rates differ: {'; '.join(words)}"
 
@@ -315,14 +315,14 @@ def _method(mapping: Mapping[str, Any]) -> str:
     if name == "safeguard":
         return f"SafeguardSGD, {mapping['guards']}"
     mu2 = "\N{GREEK SMALL LETTER MU}\N{SUPERSCRIPT TWO}-SGD"
-    known = {
+    titles = {
         "sgd": "SGD",
         "byzantine-sgd": "ByzantineSGD",
         "demoa": "DeMoA",
         "nsgdm": "Byz-NSGDM",
         "mu2-sgd": mu2,
     }
-    return known.get(name, str(name))
+    return titles.get(name, str(name))
 
 
 def rate(mapping: Mapping[str, Any]) -> str:
@@ -373,9 +373,9 @@ def metric_of(results: Results, name: str | None, *, along: bool = False) -> Met
     """
     if name is None:
         name = "accuracy" if results.runs["final_accuracy"].notna().any() else "gap"
-    own = [column.removeprefix(OWN) for column in results.runs if column.startswith(OWN)]
-    if name not in METRICS and name not in own:
-        legal = [*METRICS, *own]
+    extra = [column.removeprefix(OWN) for column in results.runs if column.startswith(OWN)]
+    if name not in METRICS and name not in extra:
+        legal = [*METRICS, *extra]
         raise SpecError(
             f"metric={name} is not legal{did_you_mean(name, legal)}; legal: {', '.join(legal)}"
         )
@@ -398,7 +398,7 @@ def having(results: Results, metric: Metric) -> Results:
 
     A run whose last accuracy is not a number has diverged, and stays.
     """
-    known = results.runs[metric.final].notna()
+    has_metric = results.runs[metric.final].notna()
     if metric.along:
-        known = known.groupby(results.runs["task"]).transform("any")
-    return dataclasses.replace(results, runs=results.runs[known])
+        has_metric = has_metric.groupby(results.runs["task"]).transform("any")
+    return dataclasses.replace(results, runs=results.runs[has_metric])

@@ -15,7 +15,7 @@ from dynabro_cli.errors import NotFoundError
 from dynabro_cli.executors.placement import Place
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.methods._api import MethodSetting, one_batch
+from dynabro_cli.methods._api import MethodSetting, single_batch
 from dynabro_cli.methods._levels import expected_cost
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.files import sqlite_path
@@ -32,7 +32,7 @@ BYTES_A_RUN = 1500
 ENOUGH_ROWS = 10_000
 DRAWS = 2000
 
-LIKE = tuple(name for name, one in fields().items() if one.speed)
+LIKE = tuple(name for name, info in fields().items() if info.speed)
 """The fields that the time of a gradient computation depends on, beside the method."""
 SPEEDS = f"""
     SELECT {", ".join(LIKE)}, method, device, SUM(budget_spent), SUM(wall_seconds)
@@ -112,10 +112,12 @@ def forecast(
     """
     speeds, bytes_a_row = _read(database)
     keys = [run.key for run in runs]
-    found = [standing.of(key) for key in keys]
-    left = ("stored",) if retry_failed else ("stored", "failed")
-    stored, failed = (found.count(state) if state in left else 0 for state in ("stored", "failed"))
-    to_do = [run for run, state in zip(runs, found, strict=True) if state not in left]
+    states = [standing.of(key) for key in keys]
+    settled = ("stored",) if retry_failed else ("stored", "failed")
+    stored, failed = (
+        states.count(state) if state in settled else 0 for state in ("stored", "failed")
+    )
+    to_do = [run for run, state in zip(runs, states, strict=True) if state not in settled]
     places = [place(run) for run in to_do]
     times: dict[Place, list[float]] = {}
     for run, where in zip(to_do, places, strict=True):
@@ -189,7 +191,7 @@ def _cost(method: Component[Any], setting: MethodSetting) -> float:
     if built.jmax is not None:
         return expected_cost(built.jmax)
     draw = built.plan
-    if draw is one_batch:
+    if draw is single_batch:
         return 1.0
     generator = np.random.default_rng(0)
     return float(np.mean([draw(generator).prefixes[-1] for _ in range(DRAWS)]))

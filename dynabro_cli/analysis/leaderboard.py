@@ -151,7 +151,7 @@ def _check_one(problems: Mapping[tuple[str, ...], Sequence[str]]) -> None:
             dict.fromkeys(map(file_of, searches) if apart else searches)
             for searches in problems.values()
         ]
-        groups = [shlex.join(own) for own in names]
+        groups = [shlex.join(group) for group in names]
         raise SpecError(
             f"searches that differ in {' and '.join(different)} have no common ranking: "
             f"{'; '.join(groups)}. "
@@ -223,7 +223,7 @@ def _lowest(cells: Sequence[pd.DataFrame]) -> Worst:
         float(values[place].mean()),
         attack,
         values[place].to_dict(),
-        float(min(own.min() for own in values)),
+        float(min(accuracies.min() for accuracies in values)),
     )
 
 
@@ -244,8 +244,10 @@ def headline(numbers: pd.DataFrame) -> list[str]:
     """
     lines = []
     for column, words in COLUMNS.items():
-        known = numbers.dropna(subset=column)
-        best = known[known[f"{column}_tied"]].sort_values(column, ascending=False, kind="stable")
+        measured = numbers.dropna(subset=column)
+        best = measured[measured[f"{column}_tied"]].sort_values(
+            column, ascending=False, kind="stable"
+        )
         if best.empty:
             continue
         rules = best.groupby("method", sort=False)["rule"].agg(", ".join)
@@ -254,11 +256,11 @@ def headline(numbers: pd.DataFrame) -> list[str]:
             f" to {best[column].iloc[-1]:.2f}" if len(best) > 1 else ""
         )
         line = (
-            f"{words}: {len(best)} of {len(known)} defences are not separated from the "
+            f"{words}: {len(best)} of {len(measured)} defences are not separated from the "
             f"best, with {ends}: {named}"
         )
         others = (
-            known[~known["method"].isin(list(rules.index))]
+            measured[~measured["method"].isin(list(rules.index))]
             .groupby("method", sort=False)[column]
             .max()
         )

@@ -173,11 +173,11 @@ def groups(rows: Sequence[Mapping[Any, float]]) -> Groups:
 
     Reference: Piepho, Journal of Computational and Graphical Statistics 13 (2004).
     """
-    known = sorted(
+    ordered = sorted(
         (n for n, row in enumerate(rows) if len(row)),
         key=lambda n: -float(np.mean([*rows[n].values()])),
     )
-    pairs = list(itertools.combinations(known, 2))
+    pairs = list(itertools.combinations(ordered, 2))
     by_pair = [differences(rows[a], rows[b]) for a, b in pairs]
     adjusted = holm([paired_t(values) for values in by_pair])
     apart = {
@@ -185,15 +185,21 @@ def groups(rows: Sequence[Mapping[Any, float]]) -> Groups:
         for pair, values, p in zip(pairs, by_pair, adjusted, strict=True)
         if p <= LEVEL or (len(values) > 1 and math.isnan(p))
     }
-    found = [frozenset(known)] if known else []
+    cliques = [frozenset(ordered)] if ordered else []
     for pair in pairs:
         if pair in apart:
-            parts = [own - {n} for own in found if own >= set(pair) for n in pair]
-            found = list(dict.fromkeys([*(own for own in found if not own >= set(pair)), *parts]))
-            found = [own for own in found if not any(own < other for other in found)]
-    found.sort(key=lambda own: sorted(map(known.index, own)))
+            parts = [clique - {n} for clique in cliques if clique >= set(pair) for n in pair]
+            cliques = list(
+                dict.fromkeys([*(clique for clique in cliques if not clique >= set(pair)), *parts])
+            )
+            cliques = [clique for clique in cliques if not any(clique < other for other in cliques)]
+    cliques.sort(key=lambda clique: sorted(map(ordered.index, clique)))
     letters = [
-        "".join(LETTERS[place % len(LETTERS)] for place, own in enumerate(found) if n in own)
+        "".join(
+            LETTERS[place % len(LETTERS)] for place, clique in enumerate(cliques) if n in clique
+        )
         for n in range(len(rows))
     ]
-    return Groups(letters, [n in known and (known[0], n) not in apart for n in range(len(rows))])
+    return Groups(
+        letters, [n in ordered and (ordered[0], n) not in apart for n in range(len(rows))]
+    )

@@ -77,21 +77,21 @@ class Comparison(NamedTuple):
     @property
     def notes(self) -> list[str]:
         """Lines that a reader of the numbers must know."""
-        found = [f"warning: {self.mixture}"] if self.mixture else []
+        lines = [f"warning: {self.mixture}"] if self.mixture else []
         if self.alone:
-            found.append(f"{many(self.alone, 'run')} without a partner left out")
+            lines.append(f"{many(self.alone, 'run')} without a partner left out")
         if self.rates[0] != self.rates[1]:
-            a, b = (" or ".join(f"{rate:g}" for rate in own) for own in self.rates)
-            found.append(f"learning rates differ: A {a}, B {b}")
+            a, b = (" or ".join(f"{rate:g}" for rate in rates) for rates in self.rates)
+            lines.append(f"learning rates differ: A {a}, B {b}")
         if not self.same_identities:
-            found.append(
+            lines.append(
                 "A and B do not have the same Byzantine workers: pairs share the seed only"
             )
         few = min(cell.test.n for cell in self.cells)
         if few < FEW:
             least = min(1.0, 2 / 2**few)
-            found.append(f"with {many(few, 'pair')} in a row, Wilcoxon's p is at least {least:g}")
-        return found
+            lines.append(f"with {many(few, 'pair')} in a row, Wilcoxon's p is at least {least:g}")
+        return lines
 
 
 def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:
@@ -119,8 +119,10 @@ def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:
             )
         if name in values:
             raise SpecError(f"{text!r}: {name} is given twice. Try: one value")
-        for own, one in canonical({name: value}).items():
-            values[own] = one if own == SWEEP else _stored(own, one, registries)
+        for stored_field, part_text in canonical({name: value}).items():
+            values[stored_field] = (
+                part_text if stored_field == SWEEP else _stored(stored_field, part_text, registries)
+            )
     if not values:
         raise SpecError("a side of a comparison is empty. Try: dynabro compare dynabro momentum")
     return values
@@ -131,9 +133,11 @@ def _field_of(text: str, registries: Mapping[str, Registry[Any]]) -> str:
     its name.
     """
     name = split_text(text, PLUS)[-1].partition(":")[0]
-    found = [field for field, kind in COMPONENTS.items() if name in registries[kind].entries()]
-    found = found or [field for field, kind in COMPONENTS.items() if registries[kind].knows(name)]
-    return found[0] if len(found) == 1 else "method"
+    candidates = [field for field, kind in COMPONENTS.items() if name in registries[kind].entries()]
+    candidates = candidates or [
+        field for field, kind in COMPONENTS.items() if registries[kind].knows(name)
+    ]
+    return candidates[0] if len(candidates) == 1 else "method"
 
 
 def compare(
@@ -173,15 +177,15 @@ def compare(
     varied = {name for name in (*a, *b) if a.get(name) != b.get(name)}
     kept = [name for name, field in fields().items() if name not in {*a, *b} and field.result]
     first, second = (
-        _by(own, kept, word, {*a, *b}) for own, word in zip(sides, ("A", "B"), strict=True)
+        _by(chosen, kept, word, {*a, *b}) for chosen, word in zip(sides, ("A", "B"), strict=True)
     )
     pairs = [(first[key], second[key]) for key in first if key in second]
     # methods at rates of their own: a fair comparison, if nothing else differs
     if not pairs and RATE in kept:
         kept.remove(RATE)
         first, second = (
-            _by(own, kept, word, {*a, *b, RATE})
-            for own, word in zip(sides, ("A", "B"), strict=True)
+            _by(chosen, kept, word, {*a, *b, RATE})
+            for chosen, word in zip(sides, ("A", "B"), strict=True)
         )
         pairs = [(first[key], second[key]) for key in first if key in second]
     if not pairs:
@@ -202,8 +206,8 @@ def compare(
 
 def _having(runs: Sequence[Fields], given: Fields) -> list[Fields]:
     """Return the runs with some values; the values may also be those that are stored with a run."""
-    found = [run for run in runs if all(run[name] == value for name, value in given.items())]
-    return found or [
+    matching = [run for run in runs if all(run[name] == value for name, value in given.items())]
+    return matching or [
         run
         for run in runs
         if all(value in (run[name], run["stored"].get(name)) for name, value in given.items())
@@ -223,12 +227,12 @@ def _check_reading(
             readings.setdefault((run[BASE], *(run[name] for name in rest)), {})[
                 run["attack"], run[ENTRY]
             ] = None
-    for (base, *_), found in readings.items():
-        if len(found) > 1:
-            once = len({entry for _, entry in found}) == len(found)
+    for (base, *_), variants in readings.items():
+        if len(variants) > 1:
+            once = len({entry for _, entry in variants}) == len(variants)
             texts = [
                 f"{ENTRY}={entry}" if once else f"attack={attack} {ENTRY}={entry}"
-                for attack, entry in found
+                for attack, entry in variants
             ]
             words = [
                 " ".join(f"{name}={format_value(value)}" for name, value in side.items())
@@ -236,19 +240,19 @@ def _check_reading(
             ]
             typed = " ".join(f"'{side} {texts[-1]}'" for side in words)
             raise SpecError(
-                f"attack={base}: the runs met it in {len(found)} readings, "
+                f"attack={base}: the runs met it in {len(variants)} readings, "
                 f"{' or '.join(texts)}. Try: {typed}"
             )
 
 
-def _with_chain(own: Fields, other: Fields) -> Fields:
+def _with_chain(side_fields: Fields, other: Fields) -> Fields:
     """Return a side whose rule has no chain before it, if the other side has one, as ``cwtm``
     against ``nnm+cwtm``.
     """
     return (
-        {**own, CHAIN: "none"}
-        if "aggregator" in own and CHAIN in other and CHAIN not in own
-        else own
+        {**side_fields, CHAIN: "none"}
+        if "aggregator" in side_fields and CHAIN in other and CHAIN not in side_fields
+        else side_fields
     )
 
 
@@ -266,7 +270,9 @@ def _cells(
     for which, word in enumerate("AB"):
         for group in groups.values():
             _check_mean([pair[which] for pair in group], word)
-    for group, test, one, other in zip(groups.values(), tests, by_t, by_ranks, strict=True):
+    for group, test, p_value, p_by_ranks in zip(
+        groups.values(), tests, by_t, by_ranks, strict=True
+    ):
         ahead = "A" if (test.mean > 0) == higher else "B"
         mean_a, mean_b = (
             sum(pair[which]["value"] for pair in group) / len(group) for which in (0, 1)
@@ -274,7 +280,16 @@ def _cells(
         seeds = tuple(int(pair[0]["seed"]) for pair in group)
         labels = {name: group[0][0][name] for name in apart}
         cells.append(
-            Cell(labels, seeds, mean_a, mean_b, test, one, other, ahead if one <= LEVEL else "")
+            Cell(
+                labels,
+                seeds,
+                mean_a,
+                mean_b,
+                test,
+                p_value,
+                p_by_ranks,
+                ahead if p_value <= LEVEL else "",
+            )
         )
     return sorted(cells, key=lambda cell: [_natural(value) for value in cell.labels.values()])
 
@@ -307,11 +322,11 @@ def _runs(engine: Engine, where: str | None, column: str) -> list[Fields]:
     """
     condition = f"AND ({where})" if where else ""
     names = ", ".join((*fields(), SWEEP, "code_digests"))
-    found = query(
+    table = query(
         engine,
         f"SELECT id, {column} AS value, {names} FROM runs WHERE {RESULTS} {condition} ORDER BY id",
     )
-    rows = (dict(zip(found.columns, row, strict=True)) for row in found.rows)
+    rows = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
     return [row for row in rows if row["value"] is not None]
 
 
@@ -319,11 +334,11 @@ def _by(
     runs: Iterable[Fields], kept: Sequence[str], word: str, free: Iterable[str]
 ) -> dict[tuple[Any, ...], Fields]:
     """Return the runs by the values that a partner must share."""
-    found: dict[tuple[Any, ...], Fields] = {}
+    by_key: dict[tuple[Any, ...], Fields] = {}
     for run in runs:
         key = tuple(run[name] for name in kept)
-        if key in found:
-            other = found[key]
+        if key in by_key:
+            other = by_key[key]
             names = [name for name in free if run[name] != other[name]]
             values = "; ".join(
                 f"{name}={format_value(other[name])} and {name}={format_value(run[name])}"
@@ -333,15 +348,15 @@ def _by(
                 f"{word}: runs {other['id']} and {run['id']} would have one partner "
                 f"({values}). Try: one of them"
             )
-        found[key] = run
-    return found
+        by_key[key] = run
+    return by_key
 
 
 def _why(sides: Sequence[Sequence[Fields]], kept: Sequence[str], where: str | None) -> str:
     """Explain why nothing pairs."""
     within = " among the runs of --where" if where else ""
-    for own, word in zip(sides, ("A", "B"), strict=True):
-        if not own:
+    for side_runs, word in zip(sides, ("A", "B"), strict=True):
+        if not side_runs:
             return (
                 f"{word}: no run{within} with a result has these values. Try: dynabro runs, "
                 "which lists the values"
@@ -349,11 +364,14 @@ def _why(sides: Sequence[Sequence[Fields]], kept: Sequence[str], where: str | No
     apart = []
     for name in kept:
         values: list[Mapping[Any, None]] = [
-            dict.fromkeys(run[name] for run in own) for own in sides
+            dict.fromkeys(run[name] for run in side_runs) for side_runs in sides
         ]
         if not set(values[0]) & set(values[1]):
-            told = (" or ".join(format_value(value) for value in list(own)[:3]) for own in values)
-            apart.append((name, *told))
+            texts = (
+                " or ".join(format_value(value) for value in list(side_runs)[:3])
+                for side_runs in values
+            )
+            apart.append((name, *texts))
     if apart:
         name, of_a, of_b = apart[0]
         listed = "; ".join(f"{name}: A {of_a}, B {of_b}" for name, of_a, of_b in apart)

@@ -127,8 +127,8 @@ class Ranking(NamedTuple):
         rows = first.drop_duplicates("row").dropna(subset="worst")
         if len(rows) < 2:
             return ""
-        own = rows.sort_values("worst", ascending=not self.higher, kind="stable")
-        best, second = own.iloc[0], own.iloc[1]
+        ordered = rows.sort_values("worst", ascending=not self.higher, kind="stable")
+        best, second = ordered.iloc[0], ordered.iloc[1]
         leads = first[(first["row"] == best["row"]) & (first["best"] | first["tied"])]
         where = f"{self.panels[0]}: " if self.panels[0] else ""
         count = first["column"].nunique()
@@ -140,12 +140,12 @@ class Ranking(NamedTuple):
             )
             worst = f"{best['row']} is best, with {best['worst']:.3g}"
             return f"{where}{worst}; {second['row']} follows with {second['worst']:.3g} ({apart})."
-        told = (
+        spread = (
             f"{best['row']} has the best worst case, {best['worst']:.3g} under "
             f"{best['worst_column']}"
         )
         return (
-            f"{where}{told}; {second['row']} follows with {second['worst']:.3g} under "
+            f"{where}{spread}; {second['row']} follows with {second['worst']:.3g} under "
             f"{second['worst_column']}. "
             f"{best['row']} is best, or tied with the best, in {len(leads)} of {count} columns."
         )
@@ -184,7 +184,7 @@ def ranking(
 
 
 def as_texts(
-    found: Ranking, label: Callable[[str], str] = str, *, marks: tuple[str, str] = ("", f" {TIED}")
+    ranked: Ranking, label: Callable[[str], str] = str, *, marks: tuple[str, str] = ("", f" {TIED}")
 ) -> tuple[pd.DataFrame, set[tuple[int, int]]]:
     """Return a ranking as a table of texts, and the places of the best cells, [row, column].
 
@@ -195,15 +195,15 @@ def as_texts(
     """
     lines: list[dict[str, str]] = []
     bold = set()
-    for panel in found.panels:
-        cells = {(cell.row, cell.column): cell for cell in found.panel(panel).itertuples()}
-        for row in found.rows:
+    for panel in ranked.panels:
+        cells = {(cell.row, cell.column): cell for cell in ranked.panel(panel).itertuples()}
+        for row in ranked.rows:
             first: Any = next((cell for (name, _), cell in cells.items() if name == row), None)
             if first is None:
                 continue
             line = {"matrix": label(panel)} if panel else {}
             line[""] = label(row)
-            for column in found.columns:
+            for column in ranked.columns:
                 cell: Any = cells.get((row, column))
                 if cell is not None and cell.best:
                     bold.add((len(lines), len(line)))
@@ -245,15 +245,15 @@ def layout_of(
     others, such as a learning rate per method, need no place.
     """
     varied = {name for name in COLUMNS if runs[name].nunique(dropna=False) > 1}
-    own = tuple(rows) or tuple(
+    names = tuple(rows) or tuple(
         name for name in DEFENCE if name in varied and name not in (*columns, *panels)
     )
-    own = (
-        own
+    names = (
+        names
         or tuple(name for name in TUNING if name in varied and name not in (*columns, *panels))[:1]
         or ("method",)
     )
-    shown = {*own, *([*DEFENCE[1:]] if RULE in own else ())}
+    shown = {*names, *([*DEFENCE[1:]] if RULE in names else ())}
     chosen = [name for name in ADVERSARY if name in varied and name not in (*shown, *panels)]
     across = tuple(columns) or tuple(telling_apart(_texts(runs, chosen), chosen, ()))
     across = across or tuple(name for name in ("attack", "switching") if name not in shown)[:1]
@@ -264,11 +264,11 @@ def layout_of(
     if (
         not rows
         and not panels
-        and "method" in own
-        and len(own) > 1
-        and _count(runs, own) > MOST_ROWS
+        and "method" in names
+        and len(names) > 1
+        and _count(runs, names) > MOST_ROWS
     ):
-        own, above = tuple(name for name in own if name != "method"), (*above, "method")
+        names, above = tuple(name for name in names if name != "method"), (*above, "method")
     if (
         not columns
         and not panels
@@ -277,10 +277,10 @@ def layout_of(
         and _count(runs, across) > MOST_COLUMNS
     ):
         across, above = tuple(name for name in across if name != "switching"), (*above, "switching")
-    given = [*own, *across, *above]
+    given = [*names, *across, *above]
     rest = telling_apart(_texts(runs, [*COLUMNS, *set(given) - set(COLUMNS)]), COLUMNS, given)
     tuned = tuple(name for name in rest if name in TUNING and not rows)
-    return Layout((*own, *tuned), across, (*above, *(name for name in rest if name not in tuned)))
+    return Layout((*names, *tuned), across, (*above, *(name for name in rest if name not in tuned)))
 
 
 def _texts(runs: pd.DataFrame, names: Sequence[str]) -> list[dict[str, str]]:
@@ -337,7 +337,7 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
     cells = cells.assign(half=(high - low) / 2).reset_index()
     cells["low"], cells["high"] = (ends.to_numpy() for ends in within(low, high, value))
     frame = cells[[*keys, "mean", "half", "std", "low", "high", "n", "diverged"]]
-    pairs = _pairs({key: own.droplevel(keys).to_dict() for key, own in groups}, orders)
+    pairs = _pairs({key: scores.droplevel(keys).to_dict() for key, scores in groups}, orders)
     return Ranking(
         layout,
         orders["row"],
@@ -354,11 +354,11 @@ def labelled(runs: pd.DataFrame, names: Sequence[str]) -> pd.Series[Any]:
     """Return the label of each run by some fields: methods as in legends, a chain with its rule as
     ``nnm+cwtm``.
     """
-    parts, left = [], list(names)
-    if "pre_aggregators" in left:  # a chain is written with its rule
-        left[left.index("pre_aggregators")] = RULE
-        left = [name for name in left if name != "aggregator"]
-    for name in left:
+    parts, remaining = [], list(names)
+    if "pre_aggregators" in remaining:  # a chain is written with its rule
+        remaining[remaining.index("pre_aggregators")] = RULE
+        remaining = [name for name in remaining if name != "aggregator"]
+    for name in remaining:
         if name == "method":
             parts.append(method_names(runs))
         elif name == RULE:
@@ -380,7 +380,7 @@ def labelled(runs: pd.DataFrame, names: Sequence[str]) -> pd.Series[Any]:
                 )
             )
         else:
-            parts.append(runs[name].map(lambda one, name=name: text_of(name, one)))
+            parts.append(runs[name].map(lambda cell, name=name: text_of(name, cell)))
     if not parts:
         return pd.Series("", index=runs.index)
     return pd.Series(

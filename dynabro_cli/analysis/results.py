@@ -66,12 +66,14 @@ class Results:
     @functools.cached_property
     def evaluations(self) -> pd.DataFrame:
         """Return the evaluations of the runs, in order; columns of the table."""
-        found = self._rows("evaluations", "run_id, round").astype(dict.fromkeys(NUMBERS, float))
-        own = self._rows("metrics", "run_id, round")
+        table = self._rows("evaluations", "run_id, round").astype(dict.fromkeys(NUMBERS, float))
+        metrics = self._rows("metrics", "run_id, round")
         return (
-            found
-            if own.empty
-            else found.merge(_wide(own, ["run_id", "round"]), on=["run_id", "round"], how="left")
+            table
+            if metrics.empty
+            else table.merge(
+                _wide(metrics, ["run_id", "round"]), on=["run_id", "round"], how="left"
+            )
         )
 
     @functools.cached_property
@@ -89,15 +91,15 @@ class Results:
         """Return the stored changes of a run's Byzantine set: ``tick``, and ``byzantine``, the
         workers from 1 on.
         """
-        found = read(
+        identities = read(
             self.engine,
             f"SELECT tick, byzantine FROM identities WHERE run_id = {int(run_id)} ORDER BY tick",
         )
-        if not found["byzantine"].map(lambda text: WORKERS.fullmatch(text) is not None).all():
+        if not identities["byzantine"].map(lambda text: WORKERS.fullmatch(text) is not None).all():
             raise DatabaseError(
                 f"run {run_id}: a row of identities has no list of workers. Try: dynabro db check"
             )
-        return found.assign(byzantine=found["byzantine"].map(json.loads))
+        return identities.assign(byzantine=identities["byzantine"].map(json.loads))
 
     def rounds(self, run_id: int) -> pd.DataFrame:
         """Return the rounds of a run, in order; columns of the table."""
@@ -138,10 +140,12 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
     recovery = recovery.astype({name: float for name in recovery if name not in ("id", "reason")})
     runs = with_specs(engine, runs).astype(numbers)
     runs = runs.merge(recovery, on="id", how="left", validate="one_to_one")
-    own = read(engine, f"SELECT * FROM metrics WHERE (run_id, round) IN ({LAST.format(chosen)})")
-    if not own.empty:
+    metrics = read(
+        engine, f"SELECT * FROM metrics WHERE (run_id, round) IN ({LAST.format(chosen)})"
+    )
+    if not metrics.empty:
         runs = runs.merge(
-            _wide(own, ["run_id"]).rename(columns={"run_id": "id"}), on="id", how="left"
+            _wide(metrics, ["run_id"]).rename(columns={"run_id": "id"}), on="id", how="left"
         )
     if not sweeps:
         return runs
@@ -150,13 +154,13 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
         "SELECT DISTINCT run_key, name FROM sweep_runs JOIN sweeps ON id = sweep_id WHERE "
         f"{among('name', sweeps)}",
     )
-    own = runs[["run_key", "sweep"]].rename(columns={"sweep": "name"})
-    members = pd.concat([listed, own[own["name"].isin(sweeps)]]).drop_duplicates()
+    metrics = runs[["run_key", "sweep"]].rename(columns={"sweep": "name"})
+    members = pd.concat([listed, metrics[metrics["name"].isin(sweeps)]]).drop_duplicates()
     order = members.assign(place=members["name"].map(list(sweeps).index)).sort_values(
         "place", kind="stable"
     )
-    found = order.drop(columns="place").merge(runs.drop(columns="sweep"), on="run_key")
-    return found.rename(columns={"name": "sweep"}).sort_values(
+    merged = order.drop(columns="place").merge(runs.drop(columns="sweep"), on="run_key")
+    return merged.rename(columns={"name": "sweep"}).sort_values(
         "id", kind="stable", ignore_index=True
     )[list(runs.columns)]
 
@@ -207,11 +211,11 @@ def as_stored(planned: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """
     if planned["run_key"].isin(runs["run_key"]).all():
         return planned
-    known = dict(zip(_texts(runs, {}), runs[list(planned)].to_dict("records"), strict=True))
+    stored = dict(zip(_texts(runs, {}), runs[list(planned)].to_dict("records"), strict=True))
     keys = set(runs["run_key"])
     rows = zip(planned.to_dict("records"), _texts(planned, {}), strict=True)
     return pd.DataFrame(
-        [row if row["run_key"] in keys else known.get(text, row) for row, text in rows]
+        [row if row["run_key"] in keys else stored.get(text, row) for row, text in rows]
     ).astype(planned.dtypes)
 
 
@@ -235,7 +239,8 @@ def adversaries_of(frame: pd.DataFrame) -> list[Adversary]:
 def normal_forms(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the normal form of each run's spec."""
     return [
-        effective(spec, own) for spec, own in zip(frame["spec"], adversaries_of(frame), strict=True)
+        effective(spec, adversary)
+        for spec, adversary in zip(frame["spec"], adversaries_of(frame), strict=True)
     ]
 
 
@@ -267,9 +272,9 @@ def check_means(runs: pd.DataFrame, by: Sequence[str], *, along: bool = False) -
     if not mixed.any():
         return
     cell = runs[mixed].groupby([key[mixed] for key in keys], sort=False, dropna=False).ngroup() == 0
-    own = runs[mixed][cell]
-    first = own.iloc[0]
-    other = own[texts[own.index] != texts[own.index[0]]].iloc[0]
+    cell_runs = runs[mixed][cell]
+    first = cell_runs.iloc[0]
+    other = cell_runs[texts[cell_runs.index] != texts[cell_runs.index[0]]].iloc[0]
     forms = [{**form, **ignored} for form in normal_forms(pd.DataFrame([first, other]))]
     name, a, b = what_differs(forms) or ("", None, None)
     column = name.partition(".")[0]

@@ -114,14 +114,18 @@ def _findings(search: Search, study: Study, connection: Connection) -> Findings:
         {row.number: study.again(row, then.seeds) for row in repeated} if then is not None else {}
     )
     ends = ends_of(connection, [run.key for runs in repeats.values() for run in runs], search.goal)
-    found = [_found(row, study, search, repeats.get(row.number, []), ends) for row in best]
+    best_trials = [_found(row, study, search, repeats.get(row.number, []), ends) for row in best]
     # stable: others stay in order
-    found.sort(key=lambda one: (0, sign * one.mean) if one.mean is not None else (1, 0.0))
+    best_trials.sort(
+        key=lambda trial: (0, sign * trial.mean) if trial.mean is not None else (1, 0.0)
+    )
     study.absorb(rows, {})
     untried = tuple(
         ", ".join(f"{key}={value}" for key, value in choices.items()) for choices in study.untried()
     )
-    return Findings(study.name, counts, tuple(found), study.importances(), len(repeats), untried)
+    return Findings(
+        study.name, counts, tuple(best_trials), study.importances(), len(repeats), untried
+    )
 
 
 def _found(
@@ -137,11 +141,11 @@ def _found(
     sign = -1 if search.maximize else 1
     run = study.again(row, search.seeds[:1])[0]
     if complete:  # the run that shows the finding most clearly
-        run = min(repeats, key=lambda one: sign * (ends[one.key].value or 0))
+        run = min(repeats, key=lambda repeat: sign * (ends[repeat.key].value or 0))
     return Found(row, choices, run, worth(row), tuple(values) if complete else ())
 
 
-def as_sweep(search: Search, found: Sequence[Findings]) -> str:
+def as_sweep(search: Search, findings: Sequence[Findings]) -> str:
     """Return the best trial of each search as a sweep in YAML, on the whole training set, with the
     seeds of ``then``.
 
@@ -155,12 +159,12 @@ def as_sweep(search: Search, found: Sequence[Findings]) -> str:
             f"{way}={search.goal}: the test set is not for choosing. Try: maximize: "
             "validation_accuracy"
         )
-    empty = [one.name for one in found if not one.best]
+    empty = [search_findings.name for search_findings in findings if not search_findings.best]
     if empty:
         raise SpecError(f"{empty[0]}: no trial has a value. Try: dynabro search, to its end")
     points = [
-        {**fixed, **one.best[0].choices}
-        for (_, fixed), one in zip(search.points(), found, strict=True)
+        {**fixed, **search_findings.best[0].choices}
+        for (_, fixed), search_findings in zip(search.points(), findings, strict=True)
     ]
     chosen = [
         {name: text for name, text in point.items() if name != "validation"} for point in points
@@ -168,13 +172,13 @@ def as_sweep(search: Search, found: Sequence[Findings]) -> str:
     return as_yaml(search.sweep, {}, chosen, search.then.seeds if search.then else search.seeds)
 
 
-def in_words(search: Search, found: Findings) -> list[str]:
+def in_words(search: Search, findings: Findings) -> list[str]:
     """Return sentences about a search: its result, how much to believe it, and what mattered."""
-    title, total = GOALS[search.goal].title, sum(found.counts.values())
+    title, total = GOALS[search.goal].title, sum(findings.counts.values())
     word = "highest" if search.maximize else "lowest"
-    if not found.best:
+    if not findings.best:
         return [f"{total} trials, and none has a value"]
-    first = found.best[0]
+    first = findings.best[0]
     spec = ", ".join(f"{name}={text}" for name, text in first.choices.items())
     lines = []
     if first.mean is None:
@@ -193,9 +197,10 @@ def in_words(search: Search, found: Findings) -> list[str]:
             "trials is optimistic, so the repeated seeds count"
         )
     lines += [
-        f"first: no trial has {choices}, of which no run can be made" for choices in found.untried
+        f"first: no trial has {choices}, of which no run can be made"
+        for choices in findings.untried
     ]
-    if found.importances:
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in found.importances.items())
+    if findings.importances:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in findings.importances.items())
         lines.append(f"importance of the choices that all trials have: {shares}")
     return lines

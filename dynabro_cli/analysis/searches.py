@@ -80,11 +80,11 @@ def numbers_of(runs: pd.DataFrame, goal: str) -> pd.Series[Any]:
     """Return the optimised number of each run, by its seed; the worst number for a run that
     diverged.
     """
-    known = GOALS[goal]
+    source = GOALS[goal]
     values = (
-        runs[known.final].astype(float) if known.final else pd.Series(math.nan, index=runs.index)
+        runs[source.final].astype(float) if source.final else pd.Series(math.nan, index=runs.index)
     )
-    return values.mask(runs["status"] == "diverged", known.worst).set_axis(runs["seed"])
+    return values.mask(runs["status"] == "diverged", source.worst).set_axis(runs["seed"])
 
 
 def read_searches(engine: Engine, where: str | None) -> Searches:
@@ -106,7 +106,7 @@ def read_searches(engine: Engine, where: str | None) -> Searches:
         )
         raise NotFoundError(f"{why}. Try: dynabro search NAME")
     names = list(dict.fromkeys(map(file_of, trials["search"])))
-    about = {name: found for name in names if (found := _about(engine, name)) is not None}
+    about = {name: search for name in names if (search := _about(engine, name)) is not None}
     trials = trials[trials["search"].map(file_of).isin(list(about))].reset_index(drop=True)
     done = (trials["status"] == "finished") & trials["value"].isna()
     trials = trials.assign(
@@ -115,7 +115,7 @@ def read_searches(engine: Engine, where: str | None) -> Searches:
         value=trials["value"].astype(float).mask(done, math.inf),
     )
     runs = read_runs(engine, None)
-    entries = [own.entry for own in adversaries_of(runs)]
+    entries = [adversary.entry for adversary in adversaries_of(runs)]
     return Searches(trials, about, runs.assign(cell=cells_of(runs), entry=entries))
 
 

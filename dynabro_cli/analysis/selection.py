@@ -115,11 +115,11 @@ def choose(
             configuration,
             [{(_of(run, worst), run.spec.seed) for run in runs} for runs in tried.values()],
         )
-        found = [
+        candidates = [
             _candidate(dict(zip(over, values, strict=True)), runs, scores, worst)
             for values, runs in tried.items()
         ]
-        ranked = sorted(found, key=lambda candidate: -candidate.mean)
+        ranked = sorted(candidates, key=lambda candidate: -candidate.mean)
         choices.append(Selection(dict(zip(others, configuration, strict=True)), tuple(ranked)))
     return choices
 
@@ -163,10 +163,10 @@ def check_fields(planned: PlannedRuns, over: Sequence[str], worst: Sequence[str]
         for name in over
         if name not in legal
     ]
-    known = [name for name in fields() if name != "seed"]
-    unknown = [name for name in worst if name not in known]
+    names = [name for name in fields() if name != "seed"]
+    unknown = [name for name in worst if name not in names]
     problems += [
-        f"worst={name} is not a field{did_you_mean(name, known)}. Try: --worst attack"
+        f"worst={name} is not a field{did_you_mean(name, names)}. Try: --worst attack"
         for name in unknown
     ]
     if problems:
@@ -176,7 +176,7 @@ def check_fields(planned: PlannedRuns, over: Sequence[str], worst: Sequence[str]
 def _check_fair(
     names: Sequence[str], configuration: tuple[Any, ...], tried: Sequence[set[Any]]
 ) -> None:
-    if any(own != tried[0] for own in tried):
+    if any(cells != tried[0] for cells in tried):
         where = ", ".join(
             f"{name}={format_value(value)}"
             for name, value in zip(names, configuration, strict=True)
@@ -216,14 +216,16 @@ def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, 
     try:
         engine = open_read_only(database)
         rows = query(engine, SCORES).rows
-        found = {key: EndScore(status, accuracy) for key, status, accuracy in rows}
+        scores = {key: EndScore(status, accuracy) for key, status, accuracy in rows}
     except NotFoundError:
-        found = {}
-    missing = [run for run in planned.runs if run.key not in found]
+        scores = {}
+    missing = [run for run in planned.runs if run.key not in scores]
     for run in missing:  # stored under another text of the same adversary
-        same = next((own.key for own in run.equivalents() if own.key in found), None)
-        found |= {} if same is None else {run.key: found[same]}
-    missing = [run for run in missing if run.key not in found]
+        same = next(
+            (equivalent.key for equivalent in run.equivalents() if equivalent.key in scores), None
+        )
+        scores |= {} if same is None else {run.key: scores[same]}
+    missing = [run for run in missing if run.key not in scores]
     if missing:
         first = cell(missing[0].fields)
         raise NotFoundError(
@@ -231,7 +233,7 @@ def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, 
             f"first {first}. Try: "
             f"dynabro sweep {command}, which makes them"
         )
-    return found
+    return scores
 
 
 def _is_selected(path: Path) -> bool:

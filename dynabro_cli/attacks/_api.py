@@ -120,24 +120,26 @@ def memoryless(
 ) -> Attack:
     """Wrap an attack that uses the vectors of this call only."""
     return Attack(
-        {}, lambda own, byzantine, _state: messages(own, byzantine), stay, reads_own, finite
+        {}, lambda vectors, byzantine, _state: messages(vectors, byzantine), stay, reads_own, finite
     )
 
 
-def replace(own: Tensor, byzantine: Tensor, vectors: Tensor | float) -> Tensor:
+def replace(messages: Tensor, byzantine: Tensor, vectors: Tensor | float) -> Tensor:
     """Put ``vectors`` ([d], [m, d], or one number for all) into the rows of the Byzantine
     workers.
     """
     if (
         isinstance(vectors, float)
-        or not host_may_look(own)
-        or vectors.dtype != own.dtype
+        or not host_may_look(messages)
+        or vectors.dtype != messages.dtype
         or torch.is_grad_enabled()
     ):
-        return torch.where(byzantine[:, None], vectors, own)
-    found = own.clone()  # a CPU copies whole rows in less time than it chooses number by number
-    found[byzantine] = vectors[byzantine] if vectors.ndim == 2 else vectors
-    return found
+        return torch.where(byzantine[:, None], vectors, messages)
+    replaced = (
+        messages.clone()
+    )  # a CPU copies whole rows in less time than it chooses number by number
+    replaced[byzantine] = vectors[byzantine] if vectors.ndim == 2 else vectors
+    return replaced
 
 
 def honest_weights(byzantine: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,36 +150,38 @@ def honest_weights(byzantine: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     return weights, weights.sum()
 
 
-def honest_mean(own: Tensor, byzantine: Tensor) -> Tensor:
+def honest_mean(vectors: Tensor, byzantine: Tensor) -> Tensor:
     """Return the mean [d] of the honest workers' vectors; of all own vectors if every worker is
     Byzantine.
     """
-    return weighted(own, honest_weights(byzantine, own)[0])
+    return weighted(vectors, honest_weights(byzantine, vectors)[0])
 
 
-def honest_spread(own: Tensor, byzantine: Tensor) -> tuple[Tensor, Tensor]:
+def honest_spread(vectors: Tensor, byzantine: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean [d] and element-wise standard deviation [d] of the honest workers' vectors (ddof
     = 1; 0 for one vector).
     """
-    weights, count = honest_weights(byzantine, own)
-    mean, size = weighted(own, weights), honest_size(own, weights)
-    squares = weights @ scaled_difference(own, mean, size).square_()
+    weights, count = honest_weights(byzantine, vectors)
+    mean, size = weighted(vectors, weights), honest_size(vectors, weights)
+    squares = weights @ scaled_difference(vectors, mean, size).square_()
     return mean, (squares / (count - 1).clamp_min(1)).sqrt() * size
 
 
-def honest_size(own: Tensor, weights: Tensor) -> Tensor:
+def honest_size(vectors: Tensor, weights: Tensor) -> Tensor:
     """Return a power of two near the largest number in the vectors of positive weight, to divide by
     before squaring.
     """
-    largest = torch.where(weights > 0, torch.linalg.vector_norm(own, float("inf"), dim=1), 0).amax()
+    largest = torch.where(
+        weights > 0, torch.linalg.vector_norm(vectors, float("inf"), dim=1), 0
+    ).amax()
     exponent = torch.frexp(largest.double().nan_to_num()).exponent
     # Within the limits, the inverse is a normal number as well. A compiled function would compute
     # the power of two again for every few entries, unless it is held.
-    return held(torch.exp2(exponent.double().clamp(-100, 100)).to(own.dtype))
+    return held(torch.exp2(exponent.double().clamp(-100, 100)).to(vectors.dtype))
 
 
-def scaled_difference(own: Tensor, centre: Tensor, size: Tensor) -> Tensor:
+def scaled_difference(vectors: Tensor, centre: Tensor, size: Tensor) -> Tensor:
     """Return (own - centre)/size for vectors [m, d] and a centre [d]; finite for finite input, as
     are its squares.
     """
-    return (own / size).sub_(centre / size)
+    return (vectors / size).sub_(centre / size)

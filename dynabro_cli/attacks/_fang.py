@@ -24,8 +24,12 @@ def direction_parameter() -> str:
     return direction
 
 
-def signs(own: Tensor, seen: tuple[Defence, ...]) -> Tensor:
+def signs(vectors: Tensor, seen: tuple[Defence, ...]) -> Tensor:
     """Return the signs [d] of the aggregate without attack; of the mean of all own vectors if the
     defence is not seen.
     """
-    return seen[0].aggregate(own).sign() if seen else weighted(own, own.new_ones(len(own))).sign()
+    return (
+        seen[0].aggregate(vectors).sign()
+        if seen
+        else weighted(vectors, vectors.new_ones(len(vectors))).sign()
+    )

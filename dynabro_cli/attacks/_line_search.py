@@ -31,7 +31,7 @@ class Parameters:
 
 def strongest(
     parameters: Parameters,
-    own: Tensor,
+    vectors: Tensor,
     byzantine: Tensor,
     defence: Defence,
     along: Callable[[Tensor], Tensor],
@@ -46,20 +46,20 @@ def strongest(
     """
 
     def attacked(x: Tensor) -> Tensor:
-        return replace(own, byzantine, along(x))
+        return replace(vectors, byzantine, along(x))
 
     def distance(x: Tensor) -> Tensor:
         return length(defence.aggregate(attacked(x)) - defence.honest)
 
-    best = torch.full((), parameters.start, dtype=torch.float64, device=own.device)
+    best = torch.full((), parameters.start, dtype=torch.float64, device=vectors.device)
     farthest = distance(best)
     step = torch.full_like(best, parameters.delta)
     expanding = torch.ones_like(best, dtype=torch.bool)
     for _ in range(parameters.evals - 1):
         tried = best + step
-        found = distance(tried)
-        better = found > farthest
-        best, farthest = torch.where(better, tried, best), torch.where(better, found, farthest)
+        distances = distance(tried)
+        better = distances > farthest
+        best, farthest = torch.where(better, tried, best), torch.where(better, distances, farthest)
         expanding = expanding & better
         step = torch.where(expanding, 2 * step, parameters.ratio * step)
     return attacked(best)

@@ -36,20 +36,20 @@ class Perturbation(NamedTuple):
     direction: Tensor
 
 
-def perturb(own: Tensor, byzantine: Tensor, kind: str) -> Perturbation:
+def perturb(vectors: Tensor, byzantine: Tensor, kind: str) -> Perturbation:
     """Return the honest vectors' statistics, and the direction in which their mean is moved.
 
     The direction is along -std, -mean or -sign(mean), element-wise over the honest workers; it is 0
     if that vector is 0. Its length does not matter to an attack that looks for the largest multiple
     of it. Deviations are divided by ``honest_size``, so that their squares do not overflow.
     """
-    weights, _ = honest_weights(byzantine, own)
-    mean, size = weighted(own, weights), honest_size(own, weights)
-    deviations = torch.where(weights[:, None] > 0, scaled_difference(own, mean, size), 0)
+    weights, _ = honest_weights(byzantine, vectors)
+    mean, size = weighted(vectors, weights), honest_size(vectors, weights)
+    deviations = torch.where(weights[:, None] > 0, scaled_difference(vectors, mean, size), 0)
     along = {
         "std": lambda: deviations.square().sum(0).sqrt(),
         "unit": lambda: mean / size,
         "sign": lambda: mean.sign(),
     }[kind]()
-    tiny = torch.finfo(own.dtype).tiny
+    tiny = torch.finfo(vectors.dtype).tiny
     return Perturbation(mean, size, deviations, -along / along.norm().clamp_min(tiny))

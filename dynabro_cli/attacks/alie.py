@@ -87,9 +87,9 @@ def alie(parameters: Parameters, setting: AttackSetting) -> Attack:
         # sent once, because the host waits for it
         return torch.tensor(table, dtype=dtype, device=device)
 
-    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
-        z = scores(own.dtype, own.device).index_select(0, byzantine.sum()[None])
-        mean, deviation = honest_spread(own, byzantine)
-        return replace(own, byzantine, mean - z * deviation)
+    def messages(vectors: Tensor, byzantine: Tensor) -> Tensor:
+        z = scores(vectors.dtype, vectors.device).index_select(0, byzantine.sum()[None])
+        mean, deviation = honest_spread(vectors, byzantine)
+        return replace(vectors, byzantine, mean - z * deviation)
 
     return memoryless(messages, reads_own=False)

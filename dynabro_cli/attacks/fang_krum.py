@@ -63,32 +63,32 @@ def fang_krum(parameters: Parameters, setting: AttackSetting) -> Attack:
     trials = _trials(parameters)
     sees = parameters.direction == "aggregate"
 
-    def messages(own: Tensor, byzantine: Tensor, _: State, *seen: Defence) -> Tensor:
-        towards = signs(own, seen)
+    def messages(vectors: Tensor, byzantine: Tensor, _: State, *seen: Defence) -> Tensor:
+        towards = signs(vectors, seen)
         length = towards.double().norm().clamp_min(1)
-        weights, _count = honest_weights(byzantine, own)
-        size = honest_size(own, weights)
-        scaled = own / size  # so that squares do not overflow
+        weights, _count = honest_weights(byzantine, vectors)
+        size = honest_size(vectors, weights)
+        scaled = vectors / size  # so that squares do not overflow
         scored = (m - byzantine.sum() - 2).clamp_min(0)  # Krum's number of neighbours
         apart = _squared_distances(scaled, weights)
         bound = _bound(
             scaled, weights > 0, apart, scored, (m - 2 * byzantine.sum() - 1).clamp_min(1), length
         )
-        tried = bound * 0.5 ** torch.arange(trials, dtype=torch.float64, device=own.device)
+        tried = bound * 0.5 ** torch.arange(trials, dtype=torch.float64, device=vectors.device)
         selected = _selected(scaled, byzantine, apart, scored, towards, tried)  # [trials]
         first = torch.where(selected.any(), selected.int().argmax(), trials - 1)
-        chosen = (tried.index_select(0, first[None])[0] * size).to(own.dtype)
-        return replace(own, byzantine, -chosen * towards)
+        chosen = (tried.index_select(0, first[None])[0] * size).to(vectors.dtype)
+        return replace(vectors, byzantine, -chosen * towards)
 
     return Attack({}, messages, stay, sees_defence=sees)
 
 
-def _squared_distances(own: Tensor, weights: Tensor) -> Tensor:
+def _squared_distances(vectors: Tensor, weights: Tensor) -> Tensor:
     """Return |g_i - g_j|^2 for all pairs, [m, d] -> [m, m], in double precision; Byzantine rows
     stand for the honest mean.
     """
     # so that rounding loses little
-    around = torch.where(weights[:, None] > 0, own - weighted(own, weights), 0)
+    around = torch.where(weights[:, None] > 0, vectors - weighted(vectors, weights), 0)
     gram = (around @ around.mT).double()
     squares = gram.diagonal()
     return (squares[:, None] + squares - 2 * gram).clamp_min(0).fill_diagonal_(0)
@@ -104,23 +104,28 @@ def _sum_of_least(distances: Tensor, count: Tensor) -> Tensor:
 
 
 def _bound(
-    own: Tensor, honest: Tensor, apart: Tensor, scored: Tensor, divisor: Tensor, length: Tensor
+    vectors: Tensor, honest: Tensor, apart: Tensor, scored: Tensor, divisor: Tensor, length: Tensor
 ) -> Tensor:
     """Return the largest lambda at which Krum may still select -lambda s."""
     among = torch.where(honest, apart, torch.inf)
     sums = torch.where(
         honest, _sum_of_least(among, torch.minimum(scored, honest.sum() - 1)), torch.inf
     )
-    farthest = torch.where(honest, own.square().sum(1).double(), 0).max().sqrt()
+    farthest = torch.where(honest, vectors.square().sum(1).double(), 0).max().sqrt()
     return (sums.min() / divisor).sqrt() / length + farthest / length
 
 
 def _selected(
-    own: Tensor, byzantine: Tensor, apart: Tensor, scored: Tensor, towards: Tensor, tried: Tensor
+    vectors: Tensor,
+    byzantine: Tensor,
+    apart: Tensor,
+    scored: Tensor,
+    towards: Tensor,
+    tried: Tensor,
 ) -> Tensor:
     """Return a mask [n], True for each of the tried lambdas [n] at which Krum selects -lambda s."""
-    along = (own @ towards).double()
-    squares = own.square().sum(1).double()
+    along = (vectors @ towards).double()
+    squares = vectors.square().sum(1).double()
     # [n, m]
     to_attack = (
         squares

@@ -55,18 +55,20 @@ def fang_trimmed_mean(parameters: Parameters, setting: AttackSetting) -> Attack:
     key = noise_key(setting.seed)
     sees = parameters.direction == "aggregate"
 
-    def messages(own: Tensor, byzantine: Tensor, state: State, *seen: Defence) -> Tensor:
-        falls = signs(own, seen) < 0  # [d]; the attack raises g there
-        honest = (honest_weights(byzantine, own)[0] > 0)[:, None]
+    def messages(vectors: Tensor, byzantine: Tensor, state: State, *seen: Defence) -> Tensor:
+        falls = signs(vectors, seen) < 0  # [d]; the attack raises g there
+        honest = (honest_weights(byzantine, vectors)[0] > 0)[:, None]
         least, largest = (
-            torch.where(honest, own, torch.inf).amin(0),
-            torch.where(honest, own, -torch.inf).amax(0),
+            torch.where(honest, vectors, torch.inf).amin(0),
+            torch.where(honest, vectors, -torch.inf).amax(0),
         )
         extreme = torch.where(falls, largest, least)
         # [m, d]
-        factor = 1 + (parameters.b - 1) * uniform_noise(key, state["tick"], own).to(own.dtype)
+        factor = 1 + (parameters.b - 1) * uniform_noise(key, state["tick"], vectors).to(
+            vectors.dtype
+        )
         outward = (extreme > 0) == falls
-        return replace(own, byzantine, torch.where(outward, extreme * factor, extreme / factor))
+        return replace(vectors, byzantine, torch.where(outward, extreme * factor, extreme / factor))
 
     def advance(byzantine: Tensor, state: State) -> State:
         return {"tick": state["tick"].to(byzantine.device) + 1}

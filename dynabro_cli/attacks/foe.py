@@ -40,7 +40,7 @@ def foe(parameters: Parameters, setting: AttackSetting) -> Attack:
     keys.
     """
 
-    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
-        return replace(own, byzantine, -parameters.epsilon * honest_mean(own, byzantine))
+    def messages(vectors: Tensor, byzantine: Tensor) -> Tensor:
+        return replace(vectors, byzantine, -parameters.epsilon * honest_mean(vectors, byzantine))
 
     return memoryless(messages, reads_own=False)

@@ -43,13 +43,13 @@ def gaussian(parameters: Parameters, setting: AttackSetting) -> Attack:
     """
     key = noise_key(setting.seed)
 
-    def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
-        noise = parameters.sigma * normal_noise(key, state["tick"], own)
+    def messages(vectors: Tensor, byzantine: Tensor, state: State) -> Tensor:
+        noise = parameters.sigma * normal_noise(key, state["tick"], vectors)
         if parameters.around == "mean":
-            noise = honest_mean(own, byzantine) + noise
+            noise = honest_mean(vectors, byzantine) + noise
         elif parameters.around == "own":
-            noise = own + noise
-        return replace(own, byzantine, noise)
+            noise = vectors + noise
+        return replace(vectors, byzantine, noise)
 
     def advance(byzantine: Tensor, state: State) -> State:
         return {"tick": state["tick"].to(byzantine.device) + 1}

@@ -21,7 +21,7 @@ def inf(_: NoParameters, setting: AttackSetting) -> Attack:
     message is not finite.
     """
 
-    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
-        return replace(own, byzantine, own.new_full((), float("inf")))
+    def messages(vectors: Tensor, byzantine: Tensor) -> Tensor:
+        return replace(vectors, byzantine, vectors.new_full((), float("inf")))
 
     return memoryless(messages, reads_own=False, finite=False)

@@ -33,7 +33,7 @@ def ipm(parameters: Parameters, setting: AttackSetting) -> Attack:
     g~_i = -epsilon g_bar, g_bar the mean over the honest workers; epsilon = 0.1 as in the paper.
     """
 
-    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
-        return replace(own, byzantine, -parameters.epsilon * honest_mean(own, byzantine))
+    def messages(vectors: Tensor, byzantine: Tensor) -> Tensor:
+        return replace(vectors, byzantine, -parameters.epsilon * honest_mean(vectors, byzantine))
 
     return memoryless(messages, reads_own=False)

@@ -30,4 +30,6 @@ def label_flip(_: NoParameters, setting: AttackSetting) -> Attack:
     def labels(given: Tensor, byzantine: Tensor, classes: int) -> Tensor:
         return torch.where(byzantine[:, None], classes - 1 - given, given)
 
-    return Attack({}, lambda own, _byzantine, _state: own, stay, labels=labels, entries=(ON_DATA,))
+    return Attack(
+        {}, lambda vectors, _byzantine, _state: vectors, stay, labels=labels, entries=(ON_DATA,)
+    )

@@ -73,21 +73,23 @@ def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
             f"worker=0 to {m - 1}"
         )
 
-    def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
-        weights, _ = honest_weights(byzantine, own)
+    def messages(vectors: Tensor, byzantine: Tensor, state: State) -> Tensor:
+        weights, _ = honest_weights(byzantine, vectors)
         if "score" in state:
             merit = (state["score"] / state["seen"].clamp_min(1)).abs()
         else:
-            merit = -((torch.arange(m, device=own.device) - parameters.worker) % m).to(own.dtype)
+            merit = -((torch.arange(m, device=vectors.device) - parameters.worker) % m).to(
+                vectors.dtype
+            )
         chosen = torch.where(weights > 0, merit, -torch.inf).argmax()
-        return replace(own, byzantine, own.index_select(0, chosen[None])[0])
+        return replace(vectors, byzantine, vectors.index_select(0, chosen[None])[0])
 
-    def observe(own: Tensor, byzantine: Tensor, state: State) -> State:
-        weights, _ = honest_weights(byzantine, own)
-        now, size = weighted(own, weights), honest_size(own, weights)  # [d]
-        t = state["rounds"].to(own) if state else own.new_zeros(())
+    def observe(vectors: Tensor, byzantine: Tensor, state: State) -> State:
+        weights, _ = honest_weights(byzantine, vectors)
+        now, size = weighted(vectors, weights), honest_size(vectors, weights)  # [d]
+        t = state["rounds"].to(vectors) if state else vectors.new_zeros(())
         mean = (t * state["mean"] + now) / (t + 1) if state else now
-        deviations = scaled_difference(own, mean, size)  # [m, d]
+        deviations = scaled_difference(vectors, mean, size)  # [m, d]
         if state:
             before = state["direction"]
         else:
@@ -98,7 +100,7 @@ def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
         learned = {
             "mean": mean,
             "direction": direction,
-            "score": weights * (own @ direction) + (state["score"] if state else 0),
+            "score": weights * (vectors @ direction) + (state["score"] if state else 0),
             "seen": weights + (state["seen"] if state else 0),
         }
         if state:

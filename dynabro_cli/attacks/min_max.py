@@ -28,14 +28,14 @@ def min_max(parameters: Parameters, setting: AttackSetting) -> Attack:
     root is at least 0 because c_j <= D^2.
     """
 
-    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
-        mean, size, deviations, direction = perturb(own, byzantine, parameters.perturbation)
+    def messages(vectors: Tensor, byzantine: Tensor) -> Tensor:
+        mean, size, deviations, direction = perturb(vectors, byzantine, parameters.perturbation)
         # [m, m]; rows of Byzantine workers stand for the mean, which does not bind
         products = deviations @ deviations.T
         squares = products.diagonal()
         largest = (squares[:, None] + squares - 2 * products).max()
         towards = -(deviations @ direction)  # b, [m]
         allowed = (towards.square() + (largest - squares).clamp_min(0)).sqrt() - towards
-        return replace(own, byzantine, mean + allowed.min().clamp_min(0) * size * direction)
+        return replace(vectors, byzantine, mean + allowed.min().clamp_min(0) * size * direction)
 
     return memoryless(messages, reads_own=False)

@@ -28,8 +28,8 @@ def min_sum(parameters: Parameters, setting: AttackSetting) -> Attack:
     farthest honest vector.
     """
 
-    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
-        mean, size, deviations, direction = perturb(own, byzantine, parameters.perturbation)
-        return replace(own, byzantine, mean + deviations.norm(dim=1).max() * size * direction)
+    def messages(vectors: Tensor, byzantine: Tensor) -> Tensor:
+        mean, size, deviations, direction = perturb(vectors, byzantine, parameters.perturbation)
+        return replace(vectors, byzantine, mean + deviations.norm(dim=1).max() * size * direction)
 
     return memoryless(messages, reads_own=False)

@@ -75,12 +75,12 @@ def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
                 f"enters at attack_entry. Try: {component.name}"
             )
 
-    def messages(own: Tensor, byzantine: Tensor, state: State, *seen: Defence) -> Tensor:
-        sent, turn = own, torch.arange(setting.workers, device=own.device) % len(parts)
+    def messages(vectors: Tensor, byzantine: Tensor, state: State, *seen: Defence) -> Tensor:
+        sent, turn = vectors, torch.arange(setting.workers, device=vectors.device) % len(parts)
         for index, part in enumerate(parts):
             asked = seen if part.sees_defence else ()
             sent = replace(
-                sent, turn == index, part.messages(own, byzantine, _of(index, state), *asked)
+                sent, turn == index, part.messages(vectors, byzantine, _of(index, state), *asked)
             )
         return sent
 
@@ -96,11 +96,11 @@ def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
             [part.advance(byzantine, _of(index, state)) for index, part in enumerate(parts)]
         )
 
-    def observe(own: Tensor, byzantine: Tensor, state: State) -> State:
+    def observe(vectors: Tensor, byzantine: Tensor, state: State) -> State:
         before = [_of(index, state) for index in range(len(parts))]
         pairs = zip(parts, before, strict=True)
         return _joined(
-            [part.observe(own, byzantine, old) if part.observe else old for part, old in pairs]
+            [part.observe(vectors, byzantine, old) if part.observe else old for part, old in pairs]
         )
 
     def follow(update: Tensor, state: State) -> State:

@@ -73,9 +73,11 @@ def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
     if parameters.schedule == "printed":
         return _printed(parameters.lambda_, alpha)
 
-    def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
-        strength = parameters.lambda_ * (1 - (1 - alpha) * state["theta"].to(own)) / alpha  # [m]
-        return replace(own, byzantine, own + strength[:, None])
+    def messages(vectors: Tensor, byzantine: Tensor, state: State) -> Tensor:
+        strength = (
+            parameters.lambda_ * (1 - (1 - alpha) * state["theta"].to(vectors)) / alpha
+        )  # [m]
+        return replace(vectors, byzantine, vectors + strength[:, None])
 
     def advance(byzantine: Tensor, state: State) -> State:
         theta = state["theta"].to(byzantine.device)
@@ -90,12 +92,12 @@ def _printed(strength: float, alpha: float) -> Attack:
     turn = max(1, math.floor(1 / (3 * alpha) + EXACT))
     boost = (1 - (1 - alpha) ** (2 * turn)) / alpha
 
-    def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
-        rounds = state["round"].to(own.device)  # t - 1
+    def messages(vectors: Tensor, byzantine: Tensor, state: State) -> Tensor:
+        rounds = state["round"].to(vectors.device)  # t - 1
         first = (rounds < 3 * turn) & (rounds > 0) & (rounds % turn == 0)
         later = (rounds >= 3 * turn) & (rounds % (3 * turn) == 0)
         size = 1 + first.double() * (1 / alpha - 1) + later.double() * (boost - 1)
-        return replace(own, byzantine, own + (strength * size).to(own))
+        return replace(vectors, byzantine, vectors + (strength * size).to(vectors))
 
     def advance(_: Tensor, state: State) -> State:
         return {"round": state["round"] + 1}

@@ -21,7 +21,7 @@ def nan(_: NoParameters, setting: AttackSetting) -> Attack:
     message is not finite.
     """
 
-    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
-        return replace(own, byzantine, own.new_full((), float("nan")))
+    def messages(vectors: Tensor, byzantine: Tensor) -> Tensor:
+        return replace(vectors, byzantine, vectors.new_full((), float("nan")))
 
     return memoryless(messages, reads_own=False, finite=False)

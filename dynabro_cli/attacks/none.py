@@ -9,4 +9,4 @@ from dynabro_cli.components import NoParameters
 @REGISTRY.register("none", reference="the baseline without attack")
 def none(_: NoParameters, setting: AttackSetting) -> Attack:
     """No attack: the Byzantine workers follow the protocol."""
-    return memoryless(lambda own, byzantine: own)._replace(acts=False)
+    return memoryless(lambda vectors, byzantine: vectors)._replace(acts=False)

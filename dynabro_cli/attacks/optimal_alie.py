@@ -38,8 +38,8 @@ def optimal_alie(parameters: Parameters, setting: AttackSetting) -> Attack:
     change, each gradient computation has its own search.
     """
 
-    def messages(own: Tensor, byzantine: Tensor, _: State, defence: Defence) -> Tensor:
-        mean, deviation = honest_spread(own, byzantine)
-        return strongest(parameters, own, byzantine, defence, lambda z: mean - z * deviation)
+    def messages(vectors: Tensor, byzantine: Tensor, _: State, defence: Defence) -> Tensor:
+        mean, deviation = honest_spread(vectors, byzantine)
+        return strongest(parameters, vectors, byzantine, defence, lambda z: mean - z * deviation)
 
     return Attack({}, messages, stay, reads_own=False, sees_defence=True)

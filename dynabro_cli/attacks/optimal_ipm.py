@@ -37,8 +37,8 @@ def optimal_ipm(parameters: Parameters, setting: AttackSetting) -> Attack:
     gradient computation has its own search.
     """
 
-    def messages(own: Tensor, byzantine: Tensor, _: State, defence: Defence) -> Tensor:
-        mean = honest_mean(own, byzantine)
-        return strongest(parameters, own, byzantine, defence, lambda epsilon: -epsilon * mean)
+    def messages(vectors: Tensor, byzantine: Tensor, _: State, defence: Defence) -> Tensor:
+        mean = honest_mean(vectors, byzantine)
+        return strongest(parameters, vectors, byzantine, defence, lambda epsilon: -epsilon * mean)
 
     return Attack({}, messages, stay, reads_own=False, sees_defence=True)

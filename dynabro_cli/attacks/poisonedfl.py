@@ -60,9 +60,11 @@ def poisonedfl(parameters: Parameters, setting: AttackSetting) -> Attack:
     """
     key, z = noise_key(setting.seed), -NormalDist().inv_cdf(parameters.p)  # 1 - p may be 1
 
-    def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
+    def messages(vectors: Tensor, byzantine: Tensor, state: State) -> Tensor:
         return replace(
-            own, byzantine, state["message"].to(own.dtype) if state else torch.zeros_like(own[0])
+            vectors,
+            byzantine,
+            state["message"].to(vectors.dtype) if state else torch.zeros_like(vectors[0]),
         )
 
     def follow(update: Tensor, state: State) -> State:

@@ -47,17 +47,17 @@ def rearranged(parameters: Parameters, setting: AttackSetting) -> Attack:
     of the sample. Costs O(m d + d log d).
     """
 
-    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
-        weights, count = honest_weights(byzantine, own)
-        sizes = lengths(own)
+    def messages(vectors: Tensor, byzantine: Tensor) -> Tensor:
+        weights, count = honest_weights(byzantine, vectors)
+        sizes = lengths(vectors)
         # a Byzantine row comes last, even after an honest one that is not finite
         most = torch.finfo(sizes.dtype).max
         ordered = torch.where(weights > 0, sizes.nan_to_num(most, most), torch.inf).argsort(
             stable=True
         )
         middle = ordered.index_select(0, ((count - 1) / 2).long()[None])
-        values = own.index_select(0, middle)[0].sort().values
-        places = honest_mean(own, byzantine).argsort(descending=True, stable=True)
-        return replace(own, byzantine, torch.empty_like(values).scatter(0, places, values))
+        values = vectors.index_select(0, middle)[0].sort().values
+        places = honest_mean(vectors, byzantine).argsort(descending=True, stable=True)
+        return replace(vectors, byzantine, torch.empty_like(values).scatter(0, places, values))
 
     return memoryless(messages, reads_own=False)

@@ -88,16 +88,16 @@ def rop(parameters: Parameters, setting: AttackSetting) -> Attack:
         # sent once, because the host waits for it
         return torch.tensor(table, dtype=dtype, device=device)
 
-    def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
-        mean = honest_mean(own, byzantine)
+    def messages(vectors: Tensor, byzantine: Tensor, state: State) -> Tensor:
+        mean = honest_mean(vectors, byzantine)
         update = state["update"].to(mean.dtype) if state else torch.zeros_like(mean)
         heading = parameters.weight * update + (1 - parameters.weight) * mean if state else mean
         reference = _unit(heading.double())  # so that compiled code rounds it in the same way
         across = _unit(1 - reference.sum() * reference, ROUNDING * math.sqrt(len(mean)))
-        z = sizes(own.dtype, own.device).index_select(0, byzantine.sum()[None])
-        moved = z * (sine * across + cosine * reference).to(own.dtype)
+        z = sizes(vectors.dtype, vectors.device).index_select(0, byzantine.sum()[None])
+        moved = z * (sine * across + cosine * reference).to(vectors.dtype)
         return replace(
-            own, byzantine, parameters.place * update + (1 - parameters.place) * mean + moved
+            vectors, byzantine, parameters.place * update + (1 - parameters.place) * mean + moved
         )
 
     def follow(update: Tensor, state: State) -> State:

@@ -50,9 +50,9 @@ def sf(parameters: Parameters, _: AttackSetting) -> Attack:
     honest momentum. Without momentum all of these are equal.
     """
 
-    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
+    def messages(vectors: Tensor, byzantine: Tensor) -> Tensor:
         # one pass over the vectors, not one to flip and one to choose
-        signs = torch.where(byzantine, -1, 1).to(own.dtype)
-        return own * signs[:, None]
+        signs = torch.where(byzantine, -1, 1).to(vectors.dtype)
+        return vectors * signs[:, None]
 
     return memoryless(messages)._replace(of_gradients=parameters.negates == "gradient")

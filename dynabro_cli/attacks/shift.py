@@ -21,4 +21,6 @@ def shift(parameters: Parameters, setting: AttackSetting) -> Attack:
 
     g~_i = g_i + v, v = lambda (1, ..., 1).
     """
-    return memoryless(lambda own, byzantine: replace(own, byzantine, own + parameters.lambda_))
+    return memoryless(
+        lambda vectors, byzantine: replace(vectors, byzantine, vectors + parameters.lambda_)
+    )

@@ -88,11 +88,11 @@ def application(command: str | None = None) -> typer.Typer:
     app.callback()(dynabro)
     for name in [command] if command in COMMANDS else COMMANDS:
         module, function = COMMANDS[name].split(".")
-        found = getattr(importlib.import_module(f"dynabro_cli.cli.{module}"), function)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+        loaded = getattr(importlib.import_module(f"dynabro_cli.cli.{module}"), function)
+        if isinstance(loaded, typer.Typer):
+            app.add_typer(loaded, name=name)
         else:
-            app.command(name)(found)
+            app.command(name)(loaded)
     return app
 
 

@@ -15,7 +15,7 @@ import typer
 
 from dynabro_cli.cli.options import Json, Plugins
 from dynabro_cli.cli.output import print_json, terminal_width
-from dynabro_cli.cli.terminal import note, one_line, say
+from dynabro_cli.cli.terminal import as_line, note, say
 from dynabro_cli.components import Entry, format_value
 from dynabro_cli.errors import CannotWriteError, SpecError, did_you_mean
 
@@ -74,7 +74,12 @@ def list_(
         return
     for name in kinds:
         _print_lines(
-            name, [(_signature(entry), entry.summary) for own, entry in entries if own == name]
+            name,
+            [
+                (_signature(entry), entry.summary)
+                for registered, entry in entries
+                if registered == name
+            ],
         )
     say("", "'dynabro show KIND/NAME' has the definition, the parameters and the reference.")
     say("Names of ByzFL, Blades and ByzPy are known, too: dynabro show TrMean")
@@ -86,7 +91,7 @@ def _print_lines(title: str, lines: list[tuple[str, str]]) -> None:
     say(f"{title} ({len(lines)})")
     width = max(len(name) for name, _ in lines)
     for name, meaning in lines:
-        line = one_line(f"  {name.ljust(width)}  {meaning}")
+        line = as_line(f"  {name.ljust(width)}  {meaning}")
         say(line if len(line) <= columns else line[: columns - 3] + "...")
 
 
@@ -114,18 +119,21 @@ def _list_searches(as_json: bool) -> None:
 
     searches = [load_search(name) for name in shipped(SEARCHES)]
     if as_json:
-        found = [
-            (one.sweep.name, one.sweep.description, one.sweep.points, one.trials)
-            for one in searches
+        tables = [
+            (search.sweep.name, search.sweep.description, search.sweep.points, search.trials)
+            for search in searches
         ]
         print_json(
             [
                 dict(zip(("name", "description", "searches", "trials"), values, strict=True))
-                for values in found
+                for values in tables
             ]
         )
         return
-    lines = [(one.sweep.name, f"{one.trials} trials  {one.sweep.description}") for one in searches]
+    lines = [
+        (search.sweep.name, f"{search.trials} trials  {search.sweep.description}")
+        for search in searches
+    ]
     _print_lines(SEARCHES, lines)
     say(
         "",
@@ -225,10 +233,10 @@ def new(
                 f"{path} cannot be written ({error.strerror}). Try: another --out"
             ) from error
         say(str(path))
-    own, test = (shlex.quote(str(path)) for path in files)
+    component, test = (shlex.quote(str(path)) for path in files)
     missing = "" if importlib.util.find_spec("pytest") is not None else "pip install pytest && "
     note(f"next: {missing}pytest {test}")
-    note(f"      dynabro {KINDS[kind].format(name=name)} --plugin {own}")
+    note(f"      dynabro {KINDS[kind].format(name=name)} --plugin {component}")
 
 
 def rendered(kind: str, name: str, *, test: bool = False) -> str:

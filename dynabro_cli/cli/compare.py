@@ -110,12 +110,12 @@ def compare(
         )
     sides = pairs.side(a or "", REGISTRIES), pairs.side(b or "", REGISTRIES)
     engine = open_read_only(db)
-    found = pairs.compare(
+    comparison = pairs.compare(
         engine, *sides, where=of_sweeps(engine, where, sweeps), metric=metric or "accuracy"
     )
-    _print(found, form)
+    _print(comparison, form)
     # on standard error
-    for line in (f"A: {a}, B: {b}, final {metric or 'accuracy'}", *found.notes):
+    for line in (f"A: {a}, B: {b}, final {metric or 'accuracy'}", *comparison.notes):
         note(line)
 
 
@@ -136,37 +136,37 @@ def _print_all(
 
     split_columns("all", every)
     results = studio(db, where, Path(), "png", sweeps=sweeps).results
-    found = ranking(results, metric, rows=every, columns=against)
-    if len(found.rows) < 2:
+    ranked = ranking(results, metric, rows=every, columns=against)
+    if len(ranked.rows) < 2:
         raise NotFoundError(
-            f"all={every}: the runs have one value of it, {found.rows[0]}. Try: another field, "
+            f"all={every}: the runs have one value of it, {ranked.rows[0]}. Try: another field, "
             "or --where"
         )
     tell_of_mixture(versions(results.runs["code_digests"]))
     if form == "json":
         print_json(
             {
-                "cells": found.cells.to_dict("records"),
-                "pairs": [pair._asdict() for pair in found.pairs],
+                "cells": ranked.cells.to_dict("records"),
+                "pairs": [pair._asdict() for pair in ranked.pairs],
             }
         )
         return
     if form == "csv":
-        emit(list(found.cells), found.cells.itertuples(index=False, name=None), as_csv=True)
+        emit(list(ranked.cells), ranked.cells.itertuples(index=False, name=None), as_csv=True)
         return
     if form == "tex":
         from dynabro_cli.figures._tables import latex_table
 
-        table, bold = as_texts(found)
+        table, bold = as_texts(ranked)
         say(
             *latex_table(
-                list(table), table.values.tolist(), "\n".join(found.notes), bold
+                list(table), table.values.tolist(), "\n".join(ranked.notes), bold
             ).splitlines()
         )
         return
     from dynabro_cli.analysis.ranking import BEST, TIED
 
-    table = as_texts(found, marks=(BEST, TIED))[0].replace(
+    table = as_texts(ranked, marks=(BEST, TIED))[0].replace(
         " \N{PLUS-MINUS SIGN} ", "\N{PLUS-MINUS SIGN}", regex=True
     )
     keys = sum(name in ("matrix", "") for name in table)
@@ -174,20 +174,20 @@ def _print_all(
     say("", "Pairs: mean of A - B, and columns in which a paired test separates them", "")
     emit(
         ("A", "B", "A - B", "A better", "B better", "open"),
-        [(a, b, f"{mean:+.3f}", *counts) for a, b, mean, *counts in found.summaries],
+        [(a, b, f"{mean:+.3f}", *counts) for a, b, mean, *counts in ranked.summaries],
     )
-    for line in filter(None, (found.sentence, f"{BEST}: best of a column", *found.notes)):
+    for line in filter(None, (ranked.sentence, f"{BEST}: best of a column", *ranked.notes)):
         note(line)
 
 
-def _print(found: Comparison, form: str) -> None:
+def _print(comparison: Comparison, form: str) -> None:
     if form == "json":
-        print_json([_row(cell) for cell in found.cells])
+        print_json([_row(cell) for cell in comparison.cells])
     elif form == "csv":
-        rows = [_flat(_row(cell)) for cell in found.cells]
+        rows = [_flat(_row(cell)) for cell in comparison.cells]
         emit(list(rows[0]), [list(row.values()) for row in rows], as_csv=True)
     else:
-        columns, rows_of_texts = _texts(found)
+        columns, rows_of_texts = _texts(comparison)
         if form == "table":
             emit(columns, rows_of_texts)
         else:
@@ -229,12 +229,12 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return labels | rest | {"seeds": " ".join(map(str, row["seeds"]))}
 
 
-def _texts(found: Comparison) -> tuple[list[str], list[list[str]]]:
+def _texts(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Return the columns and rows for people."""
-    columns = [*found.cells[0].labels, "n", "A", "B", "A - B", "95% t", "95% bootstrap"]
+    columns = [*comparison.cells[0].labels, "n", "A", "B", "A - B", "95% t", "95% bootstrap"]
     columns += ["p t", "p Wilcoxon", "Holm t", "Holm Wilcoxon", "better"]
     rows = []
-    for cell in found.cells:
+    for cell in comparison.cells:
         test = cell.test
         numbers = [test.p_t, test.p_wilcoxon, cell.holm_t, cell.holm_wilcoxon]
         rows.append(

@@ -192,10 +192,10 @@ def merge(
         (merged.unsound_kappas, "kappa"),
         (merged.unsound_rows, "row"),
     ]
-    if any(found for found, _ in wrong):
-        told = " and ".join(many(len(found), name) for found, name in wrong if found)
+    if any(damaged for damaged, _ in wrong):
+        counts = " and ".join(many(len(damaged), name) for damaged, name in wrong if damaged)
         raise DatabaseError(
-            f"{told} of {shown(other)} not merged, because of damage. Try: dynabro db check "
+            f"{counts} of {shown(other)} not merged, because of damage. Try: dynabro db check "
             f"--db {shown(other)}"
         )
 
@@ -245,12 +245,12 @@ def remove(
     if not (yes or _confirmed(f"remove {what} for good?")):
         say("nothing is removed")
         return
-    left = removing.remove(db, removal)
+    remaining = removing.remove(db, removal)
     say(f"removed: {what}")
-    if left:
+    if remaining:
         complain(
-            f"warning: {many(len(left), 'file')} could not be removed, such as {left[0]}; "
-            "change permissions, and remove them"
+            f"warning: {many(len(remaining), 'file')} could not be removed, such as {remaining[0]}"
+            "; change permissions, and remove them"
         )
 
 

@@ -71,19 +71,21 @@ def diff(
 
     engine = open_read_only(db)
     rows = find_run(engine, a), find_run(engine, b)
-    found = [*_of_columns(*rows), *_of_curves(engine, *(row["id"] for row in rows))]
+    differences = [*_of_columns(*rows), *_of_curves(engine, *(row["id"] for row in rows))]
     if as_json:
-        emit(("part", "name", "a", "b"), found, as_json=True)
-    elif found:
+        emit(("part", "name", "a", "b"), differences, as_json=True)
+    elif differences:
         columns = ("part", "name", f"run {rows[0]['id']}", f"run {rows[1]['id']}")
-        emit(columns, [(part, name, *_apart(*values)) for part, name, *values in found])
+        emit(columns, [(part, name, *_apart(*values)) for part, name, *values in differences])
     else:
         say("no difference in any part")
-    equal = [part for part in ("fields", *PARTS, "curves") if part not in {row[0] for row in found}]
+    equal = [
+        part for part in ("fields", *PARTS, "curves") if part not in {row[0] for row in differences}
+    ]
     if "data" in equal and not any(row.get("data_digest") for row in rows):
         equal.remove("data")
         note("data: not stored for these runs")
-    if found and equal:
+    if differences and equal:
         note(f"equal: {', '.join(equal)}")
 
 

@@ -44,15 +44,20 @@ def evaluate(
     from dynabro_cli.simulation.weights import evaluate as evaluated
 
     try:
-        found = evaluated(data, about, task=task, model=model, data_dir=data_dir, device=device)
+        result = evaluated(data, about, task=task, model=model, data_dir=data_dir, device=device)
     except ModelFileError as error:
         raise ModelFileError(f"{saved}: {error}") from error
     except SpecError as error:
         raise SpecError([f"{saved}: {line}" for line in error.problems]) from error
     if as_json:
         print_json(
-            {"file": str(saved), "task": found.task, "model": found.model, "samples": found.samples}
-            | found.score._asdict()
+            {
+                "file": str(saved),
+                "task": result.task,
+                "model": result.model,
+                "samples": result.samples,
+            }
+            | result.score._asdict()
             | {"run": _run_of(about)}
         )
         return
@@ -61,13 +66,13 @@ def evaluate(
             f"{saved}: run {about['run_key'][:KEY_DIGITS]} after "
             f"{about.get('round', 'unknown')} rounds"
         )
-    if found.score.gap is not None:
-        say(f"{found.task}: gap {found.score.gap}")
+    if result.score.gap is not None:
+        say(f"{result.task}: gap {result.score.gap}")
     else:
         say(
-            f"{found.task}, {found.model}: test accuracy {found.score.accuracy:.4f}, loss "
-            f"{found.score.loss:.6g} on "
-            f"{found.samples} samples"
+            f"{result.task}, {result.model}: test accuracy {result.score.accuracy:.4f}, loss "
+            f"{result.score.loss:.6g} on "
+            f"{result.samples} samples"
         )
 
 

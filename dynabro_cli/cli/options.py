@@ -204,7 +204,7 @@ MAKING: dict[str, Any] = {
 
 
 def making(
-    own: Mapping[str, Any], *, without: Collection[str] = (), **defaults: Any
+    hints: Mapping[str, Any], *, without: Collection[str] = (), **defaults: Any
 ) -> Callable[[Command], Command]:
     """Give a command the options ``MAKING`` in place of its parameter ``how``, which gets them as
     ``Options``.
@@ -215,11 +215,13 @@ def making(
         defaults: Defaults that replace the defaults of ``Options``.
     """
     usual = (
-        {one.name: one.default for one in dataclasses.fields(Options)} | {"tags": None} | defaults
+        {field.name: field.default for field in dataclasses.fields(Options)}
+        | {"tags": None}
+        | defaults
     )
     return expand(
         "how",
-        {name: own.get(name, hint) for name, hint in MAKING.items() if name not in without},
+        {name: hints.get(name, hint) for name, hint in MAKING.items() if name not in without},
         _how,
         usual,
     )
@@ -249,8 +251,8 @@ def expand(
 
         kind = inspect.Parameter.KEYWORD_ONLY
         options = [
-            inspect.Parameter(own, kind, default=defaults.get(own), annotation=hint)
-            for own, hint in hints.items()
+            inspect.Parameter(parameter, kind, default=defaults.get(parameter), annotation=hint)
+            for parameter, hint in hints.items()
         ]
         parameters: list[inspect.Parameter] = []
         for each in inspect.signature(command, eval_str=True).parameters.values():

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import TextIOWrapper
 from typing import IO, TYPE_CHECKING, Any
 
-from dynabro_cli.cli.terminal import complain, data, one_line, say
+from dynabro_cli.cli.terminal import as_line, complain, data, say
 from dynabro_cli.errors import SpecError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def table_lines(
     with the first ``keys`` columns, which name the rows; no value is left out or broken.
     """
     # not rich.table: it takes milliseconds for each row, and a quarter of a second to import
-    cells = [[one_line(_cell(value)) for value in row] for row in (columns, *rows)]
+    cells = [[as_line(_cell(value)) for value in row] for row in (columns, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     keys = min(keys, len(columns) - 1)
     blocks: list[list[int]] = []
@@ -226,8 +226,8 @@ def sparkline(values: Sequence[float | None], width: int = 30) -> str:
     """
     if len(values) > width:
         values = [values[round(place * (len(values) - 1) / (width - 1))] for place in range(width)]
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    low, high = min(known, default=0.0), max(known, default=0.0)
+    numbers = [value for value in values if value is not None and math.isfinite(value)]
+    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
     step = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(
         " " if value is None or not math.isfinite(value) else BARS[round(step * (value - low))]

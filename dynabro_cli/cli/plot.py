@@ -176,7 +176,7 @@ def plot(
     tell_of_code(drawing.code)
     _report(made, grids, as_json)
     _tell_next(made[0], as_json)
-    if check and (len(made) < len(grids) or any(one.missing for one in made)):
+    if check and (len(made) < len(grids) or any(figure.missing for figure in made)):
         raise IncompleteError(
             "planned runs are missing. Try: dynabro sweep NAME, which makes the runs of a figure"
         )
@@ -201,14 +201,14 @@ def _figure_of(names: list[str], sweeps: list[str], db: str) -> tuple[str, list[
     if names and names[0] in figures and not (names[0] in GRIDS and (names[1:] or sweeps)):
         return names[0], [*names[1:], *sweeps]
     try:
-        known = stored_sweeps(open_read_only(db)) if names else []
+        stored = stored_sweeps(open_read_only(db)) if names else []
     except NotFoundError:
-        known = []
-    if names and names[0] not in known:
-        hint = did_you_mean(names[0], [*known, *figures])
+        stored = []
+    if names and names[0] not in stored:
+        hint = did_you_mean(names[0], [*stored, *figures])
         raise SpecError(
             f"unknown figure or sweep {names[0]!r}{hint}. Try: a stored sweep "
-            f"({listed_sweeps(known)}), or a figure of dynabro "
+            f"({listed_sweeps(stored)}), or a figure of dynabro "
             "list figures; --plugin FILE loads your own"
         )
     return "", [*names, *sweeps]
@@ -342,27 +342,27 @@ def _grids(
     made = []
     sets = "".join(f" --set {setting}" for setting in settings)
     for name in names:
-        one = studio.draw_grid(name, settings, saved_as)
-        if one is None and len(names) == 1 and where is not None:
+        figure = studio.draw_grid(name, settings, saved_as)
+        if figure is None and len(names) == 1 and where is not None:
             raise NotFoundError(
                 f"where={where}: it holds for no run of {name} that has a result. Try: another "
                 "condition"
             )
-        if one is None and len(names) == 1:
+        if figure is None and len(names) == 1:
             raise NotFoundError(
                 f"no run of {name} is stored. Try: dynabro sweep {GRIDS[name].sweep}{sets}"
             )
-        if one is None and where is not None:
+        if figure is None and where is not None:
             complain(f"{name}: not drawn, because --where holds for no run of it")
-        elif one is None:
+        elif figure is None:
             complain(
                 f"{name}: not drawn, because no run of it is stored. Try: dynabro sweep "
                 f"{GRIDS[name].sweep}"
             )
         else:
-            made.append(one)
-            if one.missing:
-                complain(f"{name}: {one.missing}")
+            made.append(figure)
+            if figure.missing:
+                complain(f"{name}: {figure.missing}")
     if not made and where is not None:
         raise NotFoundError(
             f"where={where}: it holds for no run of any figure. Try: another condition"
@@ -374,11 +374,13 @@ def _grids(
 
 def _report(made: Sequence[Made], grids: Sequence[str], as_json: bool) -> None:
     if as_json:
-        print_json([{**one._asdict(), "files": [str(path) for path in one.files]} for one in made])
+        print_json(
+            [{**figure._asdict(), "files": [str(path) for path in figure.files]} for figure in made]
+        )
         return
-    for one in made:
-        pictures = " ".join(str(path) for path in one.files if path.suffix != ".csv")
-        say(f"{pictures}  ({many(one.runs, 'run')})" if one.runs else pictures)
+    for figure in made:
+        pictures = " ".join(str(path) for path in figure.files if path.suffix != ".csv")
+        say(f"{pictures}  ({many(figure.runs, 'run')})" if figure.runs else pictures)
     if len(grids) > 1:
         say(f"{len(made)} of {len(grids)} figures drawn")
 

@@ -29,7 +29,7 @@ from rich.text import Text
 
 from dynabro_cli import events
 from dynabro_cli.cli.output import duration, warn
-from dynabro_cli.cli.terminal import note, one_line
+from dynabro_cli.cli.terminal import as_line, note
 from dynabro_cli.errors import first_line, many
 from dynabro_cli.experiment.label import cell, telling_apart
 
@@ -68,7 +68,7 @@ class Description(ProgressColumn):
     def render(self, task: Task) -> Text:
         """Return the description as plain text without control characters."""
         text, most = (
-            one_line(task.description),
+            as_line(task.description),
             max(SHORTEST, shutil.get_terminal_size().columns - self._beside),
         )
         return Text(
@@ -133,7 +133,7 @@ class Display(abc.ABC):
         if self._live.disable:
             self._print(f"{self._place()}: {text}{self._to_go()}")
         else:
-            self._live.console.print(Text(one_line(text)))
+            self._live.console.print(Text(as_line(text)))
 
     def _print(self, text: str) -> None:
         """Print a plain line, unless bars are shown."""

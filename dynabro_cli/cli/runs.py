@@ -130,11 +130,11 @@ def runs(
     most = limit or MOST_LISTED
     listed = RUN_COLUMNS if columns == ALL else _selected(chosen or LISTED)
     table = newest_runs(engine, where, f"{listed}, code_digests AS code, id AS run_id", most + 1)
-    found = list(table.rows)
-    rows = [dict(zip(table.columns, row, strict=True)) for row in found[:most]]
+    rows_read = list(table.rows)
+    rows = [dict(zip(table.columns, row, strict=True)) for row in rows_read[:most]]
     names = table.columns[:-2]
     _print_runs(names, rows, choose=columns is None)
-    if len(found) > most:
+    if len(rows_read) > most:
         _tell_of_more(engine, where, most)
     tell_of_code(compare((row["code"], 1) for row in rows))
 
@@ -170,13 +170,13 @@ def _print_runs(names: Sequence[str], rows: list[dict[str, Any]], *, choose: boo
     shared = [name for name in names if choose and len(rows) > 1 and _same(rows, name)]
     shared = [name for name in shared if name not in ALWAYS or rows[0][name] is None]
     usual = {name: fields()[name].default for name in QUIET}
-    told = [
+    counts = [
         f"{name} {_short(name, rows[0][name])}"
         for name in shared
         if name not in COUNTS and rows[0][name] not in (None, usual.get(name))
     ]
-    if told:
-        line = f"all: {', '.join(told)}"
+    if counts:
+        line = f"all: {', '.join(counts)}"
         width = terminal_width()
         say(*textwrap.wrap(line, width, break_on_hyphens=False, break_long_words=False))
     listed = [name for name in names if name not in shared]

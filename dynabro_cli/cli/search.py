@@ -85,21 +85,21 @@ def search(
     from dynabro_cli.search.file import load_search
     from dynabro_cli.search.outlook import outlook
 
-    found = load_search(name, settings or (), run_plugins=not dry_run)
+    asked = load_search(name, settings or (), run_plugins=not dry_run)
     if saved_as is not None:
         if problem := name_problem(saved_as):
             raise SpecError(f"--name: {problem}")
-        found = replace(found, sweep=replace(found.sweep, name=saved_as))
+        asked = replace(asked, sweep=replace(asked.sweep, name=saved_as))
     rerun: Rerun = "changed" if rerun_changed else "none"
-    options = replace(how, sweep=found.sweep.name, retry_failed=retry_failed, rerun=rerun)
+    options = replace(how, sweep=asked.sweep.name, retry_failed=retry_failed, rerun=rerun)
     backends.check(options)
-    ahead = outlook(found)
-    for one in ahead.idle:
-        warn(f"{one}: no combination with it can run, so it is never proposed")
+    ahead = outlook(asked)
+    for choice in ahead.idle:
+        warn(f"{choice}: no combination with it can run, so it is never proposed")
     if dry_run:
-        _foretell(found, ahead, db, options, as_json)
+        _foretell(asked, ahead, db, options, as_json)
     else:
-        _make(found, ahead, db, options, as_json=as_json, quiet=quiet)
+        _make(asked, ahead, db, options, as_json=as_json, quiet=quiet)
 
 
 def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json: bool) -> None:
@@ -154,8 +154,8 @@ def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json
         say(f"  {label}: {', '.join(entries)}")
     illegal = ahead.combinations - ahead.legal
     never = f"; {illegal} of them cannot run and are never proposed" if illegal else ""
-    known = f"; first: {many(len(search.first), 'given choice')}" if search.first else ""
-    say(f"space: {ahead.combinations} combinations{never}{known}")
+    given = f"; first: {many(len(search.first), 'given choice')}" if search.first else ""
+    say(f"space: {ahead.combinations} combinations{never}{given}")
     say(f"{begun} trials begun in {shown(db)}, {ended} ended")
     if seconds is None:
         say(f"time: no estimate, because no similar run is in {shown(db)}")
@@ -205,12 +205,16 @@ def _make(
         to_do = stored["running"] + (stored["failed"] if options.retry_failed else 0)
         with TrialsProgress(search, ahead.trials, stored.total() - to_do, quiet=quiet) as progress:
             search = conduct(search, engine, places, progress, runs=ahead.runs, files=files)
-    found, code = transact(
+    results, code = transact(
         engine, lambda connection: (findings(search, connection), code_of(search, connection))
     )
-    _report(search, found, time.monotonic() - began, db, as_json)
+    _report(search, results, time.monotonic() - began, db, as_json)
     tell_of_code(code, REPEATS)
-    problems = [one.problem for one in found if one.problem is not None]
+    problems = [
+        search_findings.problem
+        for search_findings in results
+        if search_findings.problem is not None
+    ]
     if problems:
         raise SweepError(f"{'; '.join(problems)}. Try: the same command with --retry-failed")
 
@@ -243,11 +247,11 @@ def of_search(name: str, settings: Sequence[str], db: str, *, as_json: bool, qui
     search = load_search(name, settings, run_plugins=False)
     with open_read_only(db).connect() as connection:
         search = as_stored(search, connection)
-        found, code = findings(search, connection), code_of(search, connection)
-    text = as_sweep(search, found)
+        results, code = findings(search, connection), code_of(search, connection)
+    text = as_sweep(search, results)
     tell_of_code(code, REPEATS)
     if not quiet:
-        _report(search, found, None, db, as_json)
+        _report(search, results, None, db, as_json)
     return text
 
 
@@ -257,7 +261,7 @@ def _check_optuna() -> None:
 
 
 def _report(
-    search: Search, found: list[Findings], seconds: float | None, db: str, as_json: bool
+    search: Search, results: list[Findings], seconds: float | None, db: str, as_json: bool
 ) -> None:
     """Print the best trials of each search, with the command that repeats the best one."""
     from dynabro_cli.analysis.search_findings import in_words
@@ -265,50 +269,48 @@ def _report(
     from dynabro_cli.store.open.translation import shown
 
     if as_json:
-        print_json([_details(one) for one in found])
+        print_json([_details(result) for result in results])
         return
     took = "" if seconds is None else f"; took {duration(seconds)}"
-    for one in found:
-        counts = ", ".join(f"{count} {status}" for status, count in one.counts.items())
-        say(
-            f"{one.name}: {sum(one.counts.values())} trials in {shown(db)}: {counts or 'none'}"
-            + took
-        )
-        if one.best:
+    for result in results:
+        counts = ", ".join(f"{count} {status}" for status, count in result.counts.items())
+        trials = sum(result.counts.values())
+        say(f"{result.name}: {trials} trials in {shown(db)}: {counts or 'none'}{took}")
+        if result.best:
             columns = [
                 "trial",
-                *one.best[0].choices,
+                *result.best[0].choices,
                 "value",
                 *(["repeated", "std", "seeds"] if search.then else []),
             ]
-            emit(columns, [_row(own, bool(search.then)) for own in one.best])
-        for line in in_words(search, one):
+            emit(columns, [_row(trial, bool(search.then)) for trial in result.best])
+        for line in in_words(search, result):
             say(line)
-        if one.best:
-            run = one.best[0].run
+        if result.best:
+            run = result.best[0].run
             say(f"repeat: {command_of(run.fields)} --seed {run.spec.seed}")
     hint(f"next: dynabro plot {search.sweep.name}")
 
 
-def _row(found: Found, repeated: bool) -> tuple[Any, ...]:
-    last = (found.mean, found.std, len(found.repeated) or None) if repeated else ()
-    return (found.trial.number, *found.choices.values(), finite(found.value), *map(finite, last))
+def _row(trial: Found, repeated: bool) -> tuple[Any, ...]:
+    last = (trial.mean, trial.std, len(trial.repeated) or None) if repeated else ()
+    return (trial.trial.number, *trial.choices.values(), finite(trial.value), *map(finite, last))
 
 
-def _details(found: Findings) -> dict[str, Any]:
+def _details(result: Findings) -> dict[str, Any]:
     best = [
         {
-            "trial": one.trial.number,
-            "choices": dict(one.choices),
-            "value": finite(one.value),
-            "repeated": [finite(value) for value in one.repeated],
-            "run_keys": list(one.trial.run_keys),
+            "trial": trial.trial.number,
+            "choices": dict(trial.choices),
+            "value": finite(trial.value),
+            "repeated": [finite(value) for value in trial.repeated],
+            "run_keys": list(trial.trial.run_keys),
         }
-        for one in found.best
+        for trial in result.best
     ]
     return {
-        "search": found.name,
-        "trials": dict(found.counts),
+        "search": result.name,
+        "trials": dict(result.counts),
         "best": best,
-        "importances": dict(found.importances),
+        "importances": dict(result.importances),
     }

@@ -112,7 +112,7 @@ def edges(choices: Sequence[Selection]) -> list[str]:
     """Return a line for each number that is chosen at the edge of its grid: a better one may lie
     beyond.
     """
-    found = []
+    lines = []
     for choice in choices:
         for name, value in choice.best.values.items():
             tried = [candidate.values[name] for candidate in choice.candidates]
@@ -122,15 +122,16 @@ def edges(choices: Sequence[Selection]) -> list[str]:
                 and value in (min(tried), max(tried))
             ):
                 where = ", ".join(
-                    f"{field} {format_value(own)}" for field, own in choice.configuration.items()
+                    f"{field} {format_value(value_of)}"
+                    for field, value_of in choice.configuration.items()
                 )
                 end = "smallest" if value == min(tried) else "largest"
-                told = f"{where}: " if where else ""
-                found.append(
-                    f"{told}{name}={format_value(value)} is the {end} of its grid. Try: a "
+                place = f"{where}: " if where else ""
+                lines.append(
+                    f"{place}{name}={format_value(value)} is the {end} of its grid. Try: a "
                     "wider grid"
                 )
-    return found
+    return lines
 
 
 def _write(output: Output, text: str) -> None:
@@ -151,10 +152,10 @@ def _report(choices: list[Selection], as_json: bool) -> None:
         print_json(
             [
                 {
-                    "configuration": one.configuration,
-                    "candidates": [_details(own) for own in one.candidates],
+                    "configuration": selected.configuration,
+                    "candidates": [_details(first) for first in selected.candidates],
                 }
-                for one in choices
+                for selected in choices
             ]
         )
         return
@@ -162,19 +163,19 @@ def _report(choices: list[Selection], as_json: bool) -> None:
     columns = [*choices[0].configuration, *best.values, *(f"worst {name}" for name in best.worst)]
     rows = []
     for choice in choices:
-        own, second = choice.best, choice.candidates[1] if len(choice.candidates) > 1 else None
+        first, second = choice.best, choice.candidates[1] if len(choice.candidates) > 1 else None
         cells = [
             format_value(value)
-            for part in (choice.configuration, own.values, own.worst)
+            for part in (choice.configuration, first.values, first.worst)
             for value in part.values()
         ]
         rows.append(
             (
                 *cells,
-                own.mean,
-                own.std,
-                own.seeds,
-                own.diverged,
+                first.mean,
+                first.std,
+                first.seeds,
+                first.diverged,
                 len(choice.candidates),
                 second and second.mean,
             )

@@ -97,14 +97,14 @@ def _kind_of(name: str) -> tuple[str, str]:
             f"{name!r} names components of several kinds. Try: "
             f"{' or '.join(f'dynabro show {kind}/{name}' for kind in kinds)}"
         )
-    known = {
-        own: f"{kind}/{registry.find(own)}"
+    places = {
+        entry_name: f"{kind}/{registry.find(entry_name)}"
         for kind, registry in REGISTRIES.items()
-        for own in registry.suggestible()
+        for entry_name in registry.suggestible()
     }
     raise SpecError(
         f"cannot show {name!r}: neither a component nor a "
-        f"run{did_you_mean(name, known, known.__getitem__)}. "
+        f"run{did_you_mean(name, places, places.__getitem__)}. "
         "Try: dynabro list, which names the components, or dynabro runs, which lists the runs"
     )
 
@@ -159,9 +159,11 @@ def _lines(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for column, value in row.items():
         if column == "spec" and isinstance(value, dict):
             for field, part in value.items():
-                own = part if isinstance(part, dict) else {}
+                settings = part if isinstance(part, dict) else {}
                 yield from (
-                    (f"{field}.{name}", setting) for name, setting in own.items() if name != "name"
+                    (f"{field}.{name}", setting)
+                    for name, setting in settings.items()
+                    if name != "name"
                 )
         elif isinstance(value, dict):
             yield from (
@@ -196,8 +198,12 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
     say(f"run {row['id']}: {cell({name: row[name] for name in fields()})}", "")
     say(f"{row['status']}: {', '.join(scores) or 'no score'}")
     if values:
-        known = [value for value in values if value is not None]
-        ends = f"  {known[0]:.3g} to {known[-1]:.3g} at {len(values)} evaluations" if known else ""
+        numbers = [value for value in values if value is not None]
+        ends = (
+            f"  {numbers[0]:.3g} to {numbers[-1]:.3g} at {len(values)} evaluations"
+            if numbers
+            else ""
+        )
         say(f"{sparkline(values)}{ends}")
     spent = min(row["budget_spent"] or 0, row["budget"])
     work = (
@@ -242,27 +248,27 @@ def _show_run(db: str, name: str, everything: bool, as_json: bool) -> None:
 
     engine = open_read_only(db)
     row = find_run(engine, name)
-    found = recovery(engine, row["id"])
+    recovered = recovery(engine, row["id"])
     counts, shares = histogram(engine, row["id"]), worker_labels(engine, row["id"])
     for column in ("spec", "versions"):
         row[column] = _parsed(row[column])
     row["code_digests"] = parse(row["code_digests"])
     if as_json:
-        told = [
+        of_workers = [
             {"worker": worker, "label": label, "count": count} for worker, label, count in shares
         ]
-        row |= {"byzantine_histogram": dict(counts), "recovery": found}
-        print_json(row | ({"worker_labels": told} if told else {}))
+        row |= {"byzantine_histogram": dict(counts), "recovery": recovered}
+        print_json(row | ({"worker_labels": of_workers} if of_workers else {}))
         return
-    _summarize(engine, row, found)
+    _summarize(engine, row, recovered)
     if not everything:
         say("", to_type(f"everything that is stored of it: dynabro show {row['id']} --all"))
         return
     say()
     emit(("column", "value"), list(_lines(row)))
-    if found is not None:
+    if recovered is not None:
         say("", "Switches and recovery:")
-        emit(("column", "value"), list(found.items()))
+        emit(("column", "value"), list(recovered.items()))
     say("", "Byzantine workers, by rounds:")
     most = max((rounds for _, rounds in counts), default=1)
     for byzantine, rounds in counts:

@@ -12,7 +12,7 @@ import typer
 
 from dynabro_cli.cli.options import Database, Plugins
 from dynabro_cli.cli.output import duration, finite, print_json, sparkline, table_lines
-from dynabro_cli.cli.terminal import is_terminal, one_line, say
+from dynabro_cli.cli.terminal import as_line, is_terminal, say
 from dynabro_cli.errors import (
     BusyError,
     DisconnectedError,
@@ -159,7 +159,7 @@ def _curves(db: str, now: DatabaseState) -> Curves:
             values.setdefault(run, []).append(value)
     except (BusyError, DisconnectedError):  # the next view has them
         return {}
-    return {run: sparkline(own, WIDTH) for run, own in values.items()}
+    return {run: sparkline(points, WIDTH) for run, points in values.items()}
 
 
 def _lines(now: DatabaseState, curves: Curves) -> list[str]:
@@ -185,7 +185,7 @@ def _lines(now: DatabaseState, curves: Curves) -> list[str]:
     if now.failures:
         lines += ["", "last failures"]
         lines += [f"  {run.id}  {run.run}: {run.error}" for run in now.failures]
-    return [one_line(line) for line in lines]
+    return [as_line(line) for line in lines]
 
 
 def _sweep_lines(sweep: SweepState, curves: Curves) -> list[str]:

@@ -94,7 +94,7 @@ def foretell(
         )
         return
     say(f"{planned.sweep.name}: {planned.sweep.description}".rstrip(": "))
-    left = [
+    remaining = [
         f"{count} {what}"
         for count, what in ((planned.duplicates, "duplicates"), (planned.excluded, "excluded"))
         if count
@@ -102,7 +102,7 @@ def foretell(
     part = "" if options.shard is None else f", {ahead.planned} of them in shard {options.shard}"
     say(
         f"{ahead.planned if whole is None else whole} runs "
-        f"planned{' (' + ', '.join(left) + ')' if left else ''}{part}"
+        f"planned{' (' + ', '.join(remaining) + ')' if remaining else ''}{part}"
     )
     failed = f", {ahead.failed} failed before (--retry-failed repeats them)" if ahead.failed else ""
     say(f"{ahead.stored} stored in {shown(db)}{failed}, {ahead.to_do} to do")
@@ -162,11 +162,11 @@ def run_all(
     if folder is not None and ended:
         saved = saved_models(db)
         files = [folder.of(key) for key in ended]
-        found = [
+        problems = [
             (file.target, file.problem(saved.get(key)))
             for key, file in zip(ended, files, strict=True)
         ]
-        wrong = [f"{target}: {problem}" for target, problem in found if problem is not None]
+        wrong = [f"{target}: {problem}" for target, problem in problems if problem is not None]
         for line in wrong[:MOST_LINES]:
             complain(line)
         if wrong:

@@ -39,7 +39,7 @@ and are printed after the command has ended.
 """
 
 
-def one_line(text: object) -> str:
+def as_line(text: object) -> str:
     """Return ``text`` as a part of one line: characters that a terminal would obey, or not show,
     become escapes.
     """
@@ -47,21 +47,21 @@ def one_line(text: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Return ``text`` for a terminal, in lines: as ``one_line``, but lines and tabs stay."""
+    """Return ``text`` for a terminal, in lines: as ``as_line``, but lines and tabs stay."""
     return _escaped(text, "\n\t")
 
 
 def say(*lines: str, flush: bool = False) -> None:
     """Print lines on standard output, each on one line; an empty line if there are none."""
     for line in lines or ("",):
-        print(one_line(line))
+        print(as_line(line))
     if flush:
         sys.stdout.flush()
 
 
 def note(line: str, *, end: str = "\n", flush: bool = False) -> None:
     """Print one line on standard error."""
-    print(one_line(line), end=end, file=sys.stderr, flush=flush)
+    print(as_line(line), end=end, file=sys.stderr, flush=flush)
 
 
 def use(db: str) -> str:

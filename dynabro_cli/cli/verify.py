@@ -80,16 +80,16 @@ def kappa(
     effort = Effort(dimension, restarts, steps, seed, seconds)
     chosen, refused = subjects(rules or (), pre or (), m, f, effort)
     engine = open_for_writing(db)
-    found = []
+    results = []
     with CountProgress("climbs", quiet=quiet) as progress:
         for number, subject in enumerate(chosen, 1):
             progress.begin(f"{subject.text}: searching, {number} of {len(chosen)} rules")
-            found.append(search(subject, effort, progress))
-            kappas.store(engine, [found[-1].row], __version__)
-    _report_kappas(found, refused, as_json)
+            results.append(search(subject, effort, progress))
+            kappas.store(engine, [results[-1].row], __version__)
+    _report_kappas(results, refused, as_json)
 
 
-def _report_kappas(found: Sequence[Found], refused: dict[str, list[str]], as_json: bool) -> None:
+def _report_kappas(results: Sequence[Found], refused: dict[str, list[str]], as_json: bool) -> None:
     """Print the findings.
 
     Raises:
@@ -98,32 +98,38 @@ def _report_kappas(found: Sequence[Found], refused: dict[str, list[str]], as_jso
     if as_json:
         why = [{"rule": rule, "not_legal": lines} for rule, lines in refused.items()]
         print_json(
-            [*(one.row | {"violated": one.violated, "notes": one.notes} for one in found), *why]
+            [
+                *(
+                    result.row | {"violated": result.violated, "notes": result.notes}
+                    for result in results
+                ),
+                *why,
+            ]
         )
     else:
         rows = [
             (
-                one.rule,
-                f"> {one.empirical:.4g}" if one.unbounded else one.empirical,
-                "no proof" if one.proved is None else one.proved,
-                one.evaluations,
-                "; ".join(one.notes) or None,
+                result.rule,
+                f"> {result.empirical:.4g}" if result.unbounded else result.empirical,
+                "no proof" if result.proved is None else result.proved,
+                result.evaluations,
+                "; ".join(result.notes) or None,
             )
-            for one in found
+            for result in results
         ]
         emit(("rule", "found", "proved", "inputs", "notes"), rows)
         for rule, lines in refused.items():
             say(f"not legal here: {rule}: {'; '.join(lines)}")
-    wrong = [one for one in found if one.violated]
-    for one in wrong:
+    wrong = [result for result in results if result.violated]
+    for result in wrong:
         complain(
-            f"VIOLATED: {one.rule} with m={one.workers}, f={one.byzantine}: an input has the "
-            f"ratio {one.empirical:.6g}, and "
-            f"kappa = {one.proved:.6g} is proved; it is stored in verified_kappa.worst"
+            f"VIOLATED: {result.rule} with m={result.workers}, f={result.byzantine}: an input has "
+            f"the ratio {result.empirical:.6g}, and kappa = {result.proved:.6g} is proved; "
+            "it is stored in verified_kappa.worst"
         )
     if wrong:
         raise VerificationError(
-            f"{len(wrong)} of {len(found)} rules break their proved kappa: a bug in the rule "
+            f"{len(wrong)} of {len(results)} rules break their proved kappa: a bug in the rule "
             "or in its bound"
         )
 
@@ -173,11 +179,11 @@ def tau(
     spec = RunSpec(
         task=task, method=measuring.METHOD, attack=attack, workers=m, byzantine=f, budget=budget
     )
-    found = list(
+    results = list(
         measuring.measure(spec, rules or ("cwtm",), parse_seeds(seeds), data_directory(data_dir))
     )
     if as_json:
-        print_json([one._asdict() for one in found])
+        print_json([result._asdict() for result in results])
         return
     columns = (
         "rule",
@@ -190,9 +196,10 @@ def tau(
         "above 2",
     )
     numbers = [
-        (*(f"{value:.2f}" for value in one[3:7]), f"{100 * one.above:.2f}%") for one in found
+        (*(f"{value:.2f}" for value in result[3:7]), f"{100 * result.above:.2f}%")
+        for result in results
     ]
-    emit(columns, [(*one[:3], *texts) for one, texts in zip(found, numbers, strict=True)])
+    emit(columns, [(*result[:3], *texts) for result, texts in zip(results, numbers, strict=True)])
 
 
 @app.command()
@@ -238,9 +245,9 @@ def rate(
             f"part={part!r} is not legal{did_you_mean(part, legal)}. Try: one of {', '.join(legal)}"
         )
     planned = plan(load_sweep(reading.SWEEP, [f"seeds={seeds}"] if seeds else ()))
-    own = {row["run_key"] for row in planned.rows if part in (ALL, reading.part_of(row)[0])}
+    keys = {row["run_key"] for row in planned.rows if part in (ALL, reading.part_of(row)[0])}
     planned = dataclasses.replace(
-        planned, runs=tuple(run for run in planned.runs if run.key in own)
+        planned, runs=tuple(run for run in planned.runs if run.key in keys)
     )
     options = Options(jobs=jobs_of(jobs), device="cpu", compile="off", sweep=reading.SWEEP)
     if dry_run:
@@ -257,11 +264,11 @@ def rate(
         )
 
 
-def _report_slopes(found: Sequence[Slope], as_json: bool) -> None:
-    if not found:
+def _report_slopes(slopes: Sequence[Slope], as_json: bool) -> None:
+    if not slopes:
         raise NotFoundError("no run has a result to fit an exponent to")
     if as_json:
-        print_json([one._asdict() | {"verdict": one.verdict} for one in found])
+        print_json([slope._asdict() | {"verdict": slope.verdict} for slope in slopes])
         return
     columns = (
         *("setting", "quantity", "against", "points", "seeds"),
@@ -269,28 +276,34 @@ def _report_slopes(found: Sequence[Slope], as_json: bool) -> None:
     )
     rows: list[tuple[Any, ...]] = [
         (
-            *(f"{one.part}: {one.setting}", one.quantity, one.against, one.points, one.seeds),
-            *(f"{one.slope:.2f}", f"{one.low:.2f} to {one.high:.2f}"),
-            f"{one.control[0]:.2f}"
-            if one.control[0] == one.control[0]
+            *(
+                f"{slope.part}: {slope.setting}",
+                slope.quantity,
+                slope.against,
+                slope.points,
+                slope.seeds,
+            ),
+            *(f"{slope.slope:.2f}", f"{slope.low:.2f} to {slope.high:.2f}"),
+            f"{slope.control[0]:.2f}"
+            if slope.control[0] == slope.control[0]
             else "0"
-            if one.controlled
+            if slope.controlled
             else None,
-            *(f"{one.predicted:g}", f"{one.of_bound:.2f}"),
-            one.verdict or None,
-            f"{one.share:.2g}" if one.share == one.share else None,
+            *(f"{slope.predicted:g}", f"{slope.of_bound:.2f}"),
+            slope.verdict or None,
+            f"{slope.share:.2g}" if slope.share == slope.share else None,
         )
-        for one in found
+        for slope in slopes
     ]
     emit(columns, rows)
-    for one in found:
-        if one.left_out:
+    for slope in slopes:
+        if slope.left_out:
             complain(
-                f"{one.part}: {one.setting}: {one.left_out} points are not above 0 and are not "
-                "in the fit"
+                f"{slope.part}: {slope.setting}: {slope.left_out} points are not above 0 and are "
+                "not in the fit"
             )
-        if one.share > 1:
+        if slope.share > 1:
             complain(
-                f"{one.part}: {one.setting}: a point is above the theorem's bound, "
-                f"{one.share:.3g} times it"
+                f"{slope.part}: {slope.setting}: a point is above the theorem's bound, "
+                f"{slope.share:.3g} times it"
             )

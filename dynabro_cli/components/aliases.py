@@ -319,4 +319,4 @@ def find(package: str, name: str) -> Alias | None:
 
 @functools.cache
 def _by_spelling(package: str) -> dict[str, Alias]:
-    return {squashed(own): alias for own, alias in names_of(package).items()}
+    return {squashed(spelling): alias for spelling, alias in names_of(package).items()}

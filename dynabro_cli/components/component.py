@@ -98,12 +98,12 @@ class Component(Generic[Factory]):
         default), for the run key.
         """
         values = ((info, getattr(self.parameters, info.field)) for info in self.entry.infos)
-        known = {
+        written = {
             info.key: value
             for info, value in values
             if not info.limits["later"] or value != info.default
         }
-        return {"name": self.name} | known
+        return {"name": self.name} | written
 
     def canonical(self, setting: Any) -> Component[Factory]:
         """Return the same component; a parameter is written as its default, or as ``auto``, if that

@@ -98,11 +98,11 @@ def digests_of(
         data: The digests of the run's data, by the text of the task; None if they are not known.
         metrics: The names of the user's functions that measure the run's models.
     """
-    found = {name: of_entry(entry) for name, entry in components.items()} | {ENGINE: of_engine()}
-    found |= {f"{METRICS}{name}": at_hand(f"{METRICS}{name}") for name in metrics}
-    found |= {f"{DATA}{task}": digest for task, digest in (data or {}).items()}
-    known = {name: digest for name, digest in found.items() if digest is not None}
-    return json.dumps(known, sort_keys=True, separators=(",", ":")) if known else None
+    digests = {name: of_entry(entry) for name, entry in components.items()} | {ENGINE: of_engine()}
+    digests |= {f"{METRICS}{name}": at_hand(f"{METRICS}{name}") for name in metrics}
+    digests |= {f"{DATA}{task}": digest for task, digest in (data or {}).items()}
+    readable = {name: digest for name, digest in digests.items() if digest is not None}
+    return json.dumps(readable, sort_keys=True, separators=(",", ":")) if readable else None
 
 
 def of_entry(entry: Entry[Any]) -> str | None:
@@ -137,8 +137,11 @@ def _sources(plugin: Plugin) -> tuple[tuple[str, bytes], ...]:
     beside = sorted(
         file for file in _with_imports(path) if file.parent == path.parent and file != path
     )
-    found = ((file.name, _content(file)) for file in beside)
-    return (*plugin.sources, *((name, content) for name, content in found if content is not None))
+    contents = ((file.name, _content(file)) for file in beside)
+    return (
+        *plugin.sources,
+        *((name, content) for name, content in contents if content is not None),
+    )
 
 
 @functools.cache
@@ -182,16 +185,16 @@ def at_hand(name: str) -> str | None:
 def parse(text: str | None) -> dict[str, str] | None:
     """Read a value of ``code_digests``; None if it is NULL or not valid."""
     try:
-        found = json.loads(text or "null")
+        parsed = json.loads(text or "null")
     except (ValueError, RecursionError, TypeError):  # NULL is NaN in a data frame
         return None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(parsed, dict) or not parsed:
         return None
     sound = all(
         NAME.fullmatch(name) and isinstance(value, str) and DIGEST.fullmatch(value)
-        for name, value in found.items()
+        for name, value in parsed.items()
     )
-    return found if sound else None
+    return parsed if sound else None
 
 
 def data_at_hand(folder: Path | None = None) -> Callable[[str], str | None]:
@@ -276,8 +279,8 @@ class CodeComparison:
         return f"stored runs made {'; '.join(parts)}" if parts else None
 
 
-def _listed(found: Iterable[str]) -> str:
-    parts = list(found)
+def _listed(names: Iterable[str]) -> str:
+    parts = list(names)
     return ", ".join(parts[:MOST_SHOWN]) + (
         f", and {len(parts) - MOST_SHOWN} more" if len(parts) > MOST_SHOWN else ""
     )
@@ -325,12 +328,12 @@ def versions(texts: Iterable[str | None]) -> dict[str, int]:
     """Return the number of versions of each task's data in values of ``code_digests``, if there are
     several.
     """
-    found: dict[str, set[str]] = {}
+    by_task: dict[str, set[str]] = {}
     for text in texts:
         for name, digest in (parse(text) or {}).items():
             if name.startswith(DATA):
-                found.setdefault(name.removeprefix(DATA), set()).add(digest)
-    return {task: len(digests) for task, digests in sorted(found.items()) if len(digests) > 1}
+                by_task.setdefault(name.removeprefix(DATA), set()).add(digest)
+    return {task: len(digests) for task, digests in sorted(by_task.items()) if len(digests) > 1}
 
 
 def mixture(data: Mapping[str, int]) -> str | None:
@@ -369,12 +372,12 @@ def _hash(paths: Iterable[Path]) -> str | None:
     file cannot be read.
     """
     contents = [_content(path) for path in paths]
-    known = sorted(
+    readable = sorted(
         hashlib.sha256(content).hexdigest() for content in contents if content is not None
     )
-    if not known or len(known) < len(contents):
+    if not readable or len(readable) < len(contents):
         return None
-    return hashlib.sha256("".join(known).encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256("".join(readable).encode()).hexdigest()[:DIGITS]
 
 
 @functools.cache
@@ -386,15 +389,15 @@ def _with_imports(path: Path) -> set[Path]:
     """Return a component's file, and the files that it imports (directly or not), if they belong to
     a user or to components.
     """
-    found: set[Path] = set()
+    reached: set[Path] = set()
     waiting = [path]
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found.add(path)
+        if path not in reached:
+            reached.add(path)
             files = (_file(path.parent, name) for name in _imports(_text(path)))
             waiting += [file for file in files if file is not None and _holds_components(file)]
-    return found
+    return reached
 
 
 def _imports(text: str) -> Iterator[str]:
@@ -407,7 +410,8 @@ def _imports(text: str) -> Iterator[str]:
         for name in (names or modules).strip("()").split(","):
             word = name.split("#")[0].split()[:1]
             yield from (
-                f"{module}{'' if module.endswith('.') or not module else '.'}{one}" for one in word
+                f"{module}{'' if module.endswith('.') or not module else '.'}{imported}"
+                for imported in word
             )
 
 

@@ -130,13 +130,13 @@ def load_sent(plugins: Iterable[Plugin]) -> None:
             has another version of a file.
     """
     for plugin in plugins:
-        known = _loaded.get(plugin.name)
-        if known is not None and known.sources[:1] != plugin.sources[:1]:
+        loaded = _loaded.get(plugin.name)
+        if loaded is not None and loaded.sources[:1] != plugin.sources[:1]:
             raise PluginError(
                 f"plugin={plugin.name}: this process has loaded another version. Try: the same "
                 "command again"
             )
-        if known is not None:
+        if loaded is not None:
             continue
         if not plugin.is_file:
             try:
@@ -313,8 +313,8 @@ def _module_name(path: Path) -> str:
     if stem in sys.modules:
         free = _file_of(sys.modules[stem]) == path
     else:
-        found = importlib.util.find_spec(stem)
-        free = found is None or found.origin == str(path)
+        installed = importlib.util.find_spec(stem)
+        free = installed is None or installed.origin == str(path)
     return stem if free else f"dynabro_plugin_{stem}_{len(_loaded)}"
 
 
@@ -343,8 +343,8 @@ def where(error: BaseException) -> str | None:
     while following is not None and following not in chain:
         chain.append(following)
         following = following.__cause__ or following.__context__
-    for one in chain:
-        for frame in reversed(traceback.extract_tb(one.__traceback__)):
+    for raised in chain:
+        for frame in reversed(traceback.extract_tb(raised.__traceback__)):
             if _is_plugins(frame.filename):
                 return f"{frame.filename}, line {frame.lineno}"
     return None

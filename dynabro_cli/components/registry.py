@@ -106,7 +106,11 @@ class Registry(Generic[Factory]):
             self._discover()
         if name in self._entries or name in self.entries():
             return name
-        spelt = [own for own in self._entries if aliases.squashed(own) == aliases.squashed(name)]
+        spelt = [
+            entry_name
+            for entry_name in self._entries
+            if aliases.squashed(entry_name) == aliases.squashed(name)
+        ]
         alias = aliases.find(self._folder, name)
         return spelt[0] if len(spelt) == 1 else alias.text if alias else ""
 

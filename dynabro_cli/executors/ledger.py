@@ -402,7 +402,7 @@ def _start(run: Run, options: Options) -> Started:
     """
     from dynabro_cli.simulation.setup import versions  # it loads torch
 
-    known = {
+    stored_fields = {
         "spec": canonical_json(run.mapping),
         "dimension": 0,
         "noise_bound": None,
@@ -410,4 +410,4 @@ def _start(run: Run, options: Options) -> Started:
         "host": platform.node(),
         "versions": canonical_json(versions() | {"threads": options.threads}),
     }
-    return Started(run.key, asdict(run.spec) | known)
+    return Started(run.key, asdict(run.spec) | stored_fields)

@@ -64,13 +64,13 @@ class RunLog:
         if isinstance(event, events.Started):
             self._start(event)
         elif isinstance(event, events.Evaluated):
-            known = {
+            scores = {
                 "accuracy": event.test_accuracy,
                 "loss": event.test_loss,
                 "train loss": event.train_loss,
                 "gap": event.gap,
             }
-            self.write(f"round {event.round}, budget {event.budget}: {_numbers(known)}")
+            self.write(f"round {event.round}, budget {event.budget}: {_numbers(scores)}")
         elif isinstance(event, events.Checkpointed):
             self.write(f"checkpoint after round {event.totals.rounds}, {len(event.data):,} bytes")
         elif isinstance(event, events.Weights):
@@ -130,8 +130,8 @@ class RunLog:
         return time.monotonic() - self._began
 
 
-def _numbers(known: Mapping[str, float | None]) -> str:
-    return ", ".join(f"{name} {value:.6g}" for name, value in known.items() if value is not None)
+def _numbers(numbers: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {value:.6g}" for name, value in numbers.items() if value is not None)
 
 
 def _text(value: Any) -> str:

@@ -234,7 +234,7 @@ class Scheduler:
 
     def _lose(self, slot: Slot, end: Ended) -> None:
         """Handle the end of a process or task; without a last message, its run is lost."""
-        one = self._backend.word
+        word = self._backend.word
         if slot.job is None:
             pass
         elif self._ledger.stopping:
@@ -245,11 +245,11 @@ class Scheduler:
             self._false_starts += end.counts
             if self._false_starts >= FALSE_STARTS:
                 raise RunError(
-                    f"{FALSE_STARTS} starts of a {one} in a row failed before a run began; the "
-                    f"last {one} {end.how}"
+                    f"{FALSE_STARTS} starts of a {word} in a row failed before a run began; the "
+                    f"last {word} {end.how}"
                 )
-        elif not self._ledger.retry(slot, f"its {one} {end.how}"):
-            text = f"its {one} {end.how}" + (
+        elif not self._ledger.retry(slot, f"its {word} {end.how}"):
+            text = f"its {word} {end.how}" + (
                 f" ({slot.job.crashes + 1} attempts)" if slot.job.crashes else ""
             )
             self._ledger.fail(slot, Failure(text, text, expected=False))
@@ -301,10 +301,10 @@ class Scheduler:
         with contextlib.suppress(DisconnectedError):
             while (
                 any(slot.state is State.CLAIMED for slot in self._slots)
-                and (left := end - time.monotonic()) > 0
+                and (remaining := end - time.monotonic()) > 0
             ):
                 self._connection.close()
-                self._backend.wait(left)
+                self._backend.wait(remaining)
                 self._attend()
         self._end(self._slots)
 

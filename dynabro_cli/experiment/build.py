@@ -18,7 +18,7 @@ from dynabro_cli.machine.cache_folder import cache_folder
 from dynabro_cli.methods._api import (
     GatheringMethod,
     JudgingMethod,
-    Known,
+    Measured,
     Method,
     MethodSetting,
     senders,
@@ -76,8 +76,8 @@ def samples_each(spec: CompleteSpec, task: Task) -> int | None:
     """
     if task.train_size is None:
         return None
-    left = workers_samples(spec, task.train_size)
-    return left if spec.data.partition(":")[0] == "iid" else -(-left // spec.workers)
+    samples = workers_samples(spec, task.train_size)
+    return samples if spec.data.partition(":")[0] == "iid" else -(-samples // spec.workers)
 
 
 def method_setting(spec: CompleteSpec, task: Task) -> MethodSetting:
@@ -132,8 +132,8 @@ def assemble(
     Raises:
         SpecError: The parts do not match.
     """
-    if method.with_known is not None:
-        method = method.with_known(Known(aggregator.kappa, spec.learning_rate, noise))
+    if method.with_measured is not None:
+        method = method.with_measured(Measured(aggregator.kappa, spec.learning_rate, noise))
     return method, at_threshold(aggregator, method)
 
 
@@ -248,7 +248,7 @@ def _need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Atta
         or isinstance(method, JudgingMethod)
         or (isinstance(method, GatheringMethod) and method.cohort is not None)
     )
-    found = [
+    needing = [
         (f"method {spec.method!r}", by_history),
         (f"aggregator {spec.aggregator!r}", rule.by_number and not workers.delayed),
         (f"attack {spec.attack!r}", attack.by_number),
@@ -257,7 +257,7 @@ def _need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Atta
         "needs every worker in every round, and "
         f"participation={format_value(spec.participation)}. Try: --participation 1"
     )
-    return [f"{name} {why}" for name, needs in found if needs]
+    return [f"{name} {why}" for name, needs in needing if needs]
 
 
 def _needs_server(spec: CompleteSpec, task: Task, rule: Aggregator) -> list[str]:
@@ -287,19 +287,19 @@ def _attack_conflicts(
     task: str, entry: str | None, name: str, attack: Attack, *, has_labels: bool
 ) -> list[str]:
     """Return the problems between an attack, its entry and the task, one line each."""
-    found = []
+    lines = []
     if entry is not None and entry not in attack.entries:
         acts = " or ".join(ENTRIES[legal] for legal in attack.entries)
-        found.append(
+        lines.append(
             f"attack {name!r} acts on {acts}, and attack_entry={entry}. "
             f"Try: no --attack-entry, or --attack-entry {attack.entries[0]}"
         )
     if attack.labels is not None and not has_labels:
-        found.append(
+        lines.append(
             f"attack {name!r} changes labels, and task {task!r} has none. Try: another "
             "--attack or --task"
         )
-    return found
+    return lines
 
 
 MOST_SAMPLES = 2**62
@@ -310,65 +310,65 @@ the last round may exceed the budget.
 
 def conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None) -> list[str]:
     """Return the problems between the numbers of a completed spec, one line each."""
-    found = []
+    lines = []
     workers, byzantine = spec.workers, spec.byzantine
     if 2 * byzantine >= workers:
         most = (workers - 1) // 2
-        found.append(
+        lines.append(
             f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f "
             f"is at most {most}. "
             f"Try: --byzantine {most} (bernoulli switching may exceed it in a round, by its "
             "delta_max)"
         )
     if spec.budget * workers * spec.batch_size > MOST_SAMPLES:
-        found.append(
+        lines.append(
             f"budget={spec.budget} with workers={workers} and batch_size={spec.batch_size} "
             f"takes more than {MOST_SAMPLES} "
             f"samples. Try: --budget {max(1, MOST_SAMPLES // (workers * spec.batch_size))}, or "
             "a smaller --batch-size"
         )
     if spec.lr_drop != "none" and spec.lr_rule == "adagrad-norm":
-        found.append(
+        lines.append(
             f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}. "
             "Try: --lr-drop none"
         )
     if spec.precision != "fp32" and not task.trains_model:
-        found.append(
+        lines.append(
             f"task {spec.task!r} is computed in double precision, and "
             f"precision={spec.precision}. Try: --precision fp32"
         )
-    return found + _sample_conflicts(spec, task, data)
+    return lines + _sample_conflicts(spec, task, data)
 
 
 def _sample_conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None) -> list[str]:
     """Return the problems between a completed spec and the available samples, one line each."""
     if not task.trains_model:
-        found = []
+        lines = []
         if data is not None and data.name != "iid":
-            found.append(
+            lines.append(
                 f"task {spec.task!r} has no samples to share out, and data={spec.data}. Try: "
                 "--data iid"
             )
         elif server_samples(spec.data):
-            found.append(
+            lines.append(
                 f"task {spec.task!r} has no samples for the server, and data={spec.data}. Try: "
                 "--data iid"
             )
         if spec.validation:
             shown = format_value(spec.validation)
-            found.append(
+            lines.append(
                 f"task {spec.task!r} has no samples to hold out, and validation={shown}. Try: "
                 "--validation 0"
             )
-        return found
+        return lines
     if task.train_size is None:
         return []
-    workers, left = spec.workers, workers_samples(spec, task.train_size)
+    workers, samples = spec.workers, workers_samples(spec, task.train_size)
     rest = f" that validation={format_value(spec.validation)} leaves" if spec.validation else ""
     if server := server_samples(spec.data):
         rest = f"{rest} and server={server} leave" if rest else f" that server={server} leaves"
-    if spec.batch_size > left:
-        usual = min(task.defaults.batch_size, left)
+    if spec.batch_size > samples:
+        usual = min(task.defaults.batch_size, samples)
         typed = (
             f"--batch-size {usual}"
             if usual
@@ -378,14 +378,14 @@ def _sample_conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | Non
         )
         return [
             (
-                f"batch_size={spec.batch_size} is larger than the {left} training samples of "
+                f"batch_size={spec.batch_size} is larger than the {samples} training samples of "
                 f"{spec.task!r}{rest}. Try: {typed}"
             )
         ]
-    if data is not None and data.name != "iid" and workers > left:
+    if data is not None and data.name != "iid" and workers > samples:
         return [
             (
-                f"data={spec.data} cannot share {left} training samples{rest} among "
+                f"data={spec.data} cannot share {samples} training samples{rest} among "
                 f"workers={workers}. Try: fewer --workers"
             )
         ]

@@ -69,8 +69,8 @@ def parse_drops(text: str) -> tuple[tuple[float, float], ...]:
         return ()
     try:
         drops = tuple(
-            (float(left), float(right))
-            for left, right in (part.split(":") for part in text.split(","))
+            (float(share), float(right))
+            for share, right in (part.split(":") for part in text.split(","))
         )
     except ValueError:
         drops = ((-1.0, 0.0),)

@@ -25,7 +25,7 @@ from typing import Any
 from dynabro_cli.components import USERS, Component
 from dynabro_cli.components.digests import of_entry
 from dynabro_cli.experiment.build import data_directory
-from dynabro_cli.machine.cache_folder import cache_folder, one_at_a_time
+from dynabro_cli.machine.cache_folder import cache_folder, locked
 from dynabro_cli.models._api import REGISTRY as MODEL_REGISTRY
 from dynabro_cli.tasks._api import (
     REGISTRY,
@@ -94,7 +94,7 @@ def _alone(folder: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(one_at_a_time(folder))
+            stack.enter_context(locked(folder))
         yield
 
 
@@ -130,8 +130,8 @@ def _cached_images(file: Path, place: Path) -> Images | None:
     """
     from safetensors import safe_open
 
-    known = _recall(place)
-    if known is None or not _same(known["files"]):
+    remembered = _recall(place)
+    if remembered is None or not _same(remembered["files"]):
         return None
     try:
         with safe_open(file, "pt") as content:
@@ -145,7 +145,7 @@ def _cached_images(file: Path, place: Path) -> Images | None:
         images = Images(**arrays, **about)
     except Exception:  # a damaged file can raise nearly anything
         return None
-    return images if images.digest == known["digest"] else None
+    return images if images.digest == remembered["digest"] else None
 
 
 def digest_of_files(
@@ -159,13 +159,13 @@ def digest_of_files(
     if f"{MODELS}{component.name}" not in USERS:
         return {}
     files = _of_user(files)
-    found = _of_files(files)
-    if found is not None:  # files that have just changed are looked at again
+    digest = _of_files(files)
+    if digest is not None:  # files that have just changed are looked at again
         _remember(
             _place(component, folder),
-            {"digest": found, "files": files if _settled(files) else dict.fromkeys(files, ())},
+            {"digest": digest, "files": files if _settled(files) else dict.fromkeys(files, ())},
         )
-    return {} if found is None else {f"{MODELS}{component.text}": found}
+    return {} if digest is None else {f"{MODELS}{component.text}": digest}
 
 
 def _of_user(files: Mapping[str, State]) -> dict[str, State]:
@@ -202,21 +202,21 @@ def at_hand(text: str, folder: Path | None) -> str | None:
     try:
         # a model is not built for this: the files that it has read before say enough
         if text.startswith(MODELS):
-            found = _recall(_place(MODEL_REGISTRY.parse(text.removeprefix(MODELS)), folder))
+            remembered = _recall(_place(MODEL_REGISTRY.parse(text.removeprefix(MODELS)), folder))
             return (
                 None
-                if found is None
-                else found["digest"]
-                if _same(found["files"])
-                else _of_files(found["files"])
+                if remembered is None
+                else remembered["digest"]
+                if _same(remembered["files"])
+                else _of_files(remembered["files"])
             )
         component = REGISTRY.parse(text)
         task: Task = component.build(TaskSetting(folder))
         if task.digest is not None or not task.trains_model:
             return task.digest
-        found = _recall(_place(component, folder))
-        if found is not None and _same(found["files"]):
-            return str(found["digest"])
+        remembered = _recall(_place(component, folder))
+        if remembered is not None and _same(remembered["files"]):
+            return str(remembered["digest"])
         data = read(component, folder)
         return data.digest if isinstance(data, Images) else None
     # a user's task raises anything if its files are missing; a run would report it
@@ -265,11 +265,13 @@ def _state(path: str) -> State | None:
     often keep.
     """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    regular = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino) if regular else None
+    regular = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return (
+        (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino) if regular else None
+    )
 
 
 def _settled(files: dict[str, State]) -> bool:
@@ -300,9 +302,9 @@ def _place(component: Component[Any], folder: Path) -> Path:
     return cache_folder() / "digests" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
-def _remember(place: Path, found: dict[str, Any]) -> None:
+def _remember(place: Path, what: dict[str, Any]) -> None:
     """Write what is known of a task's data."""
-    _write(place, lambda path: path.write_text(json.dumps(found), encoding="utf-8"))
+    _write(place, lambda path: path.write_text(json.dumps(what), encoding="utf-8"))
 
 
 def _write(place: Path, write: Callable[[Path], object]) -> None:
@@ -324,7 +326,7 @@ def _write(place: Path, write: Callable[[Path], object]) -> None:
 def _recall(place: Path) -> dict[str, Any] | None:
     """Return what ``_remember`` wrote; None if there is no such file."""
     try:
-        found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+        remembered: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found
+    return remembered

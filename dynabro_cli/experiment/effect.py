@@ -18,7 +18,7 @@ from dynabro_cli.errors import DynabroError
 from dynabro_cli.experiment.key import keyed
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.methods import _api as methods
-from dynabro_cli.methods._api import GatheringMethod, MethodSetting, forgets, one_tick
+from dynabro_cli.methods._api import GatheringMethod, MethodSetting, forgets, is_single_tick
 
 Fields = Mapping[str, Any]
 
@@ -103,7 +103,7 @@ def adversary_of(run: Fields) -> Adversary:
         attack = component.build(AttackSetting(int(run["workers"]), method.beta))
     except DynabroError:
         return Adversary(text, entry, clock, text, (), (entry,), (clock,))
-    once = one_tick(method)
+    once = is_single_tick(method)
     alike = forgets(method) or not attack.acts
     any_entry = alike and (
         clock == USUAL_CLOCK or once or (isinstance(method, GatheringMethod) and not method.asks)
@@ -137,12 +137,12 @@ def _with(component: Component[Any], values: Mapping[str, Any]) -> str:
 
 def adversaries(runs: Iterable[Fields]) -> Iterator[Adversary]:
     """Yield the adversary of each run; runs with the same texts are looked up once."""
-    known: dict[tuple[Any, ...], Adversary] = {}
+    by_key: dict[tuple[Any, ...], Adversary] = {}
     for run in runs:
         key = tuple(run[name] for name in ("method", "attack", ENTRY, CLOCK, "workers", "budget"))
-        if key not in known:
-            known[key] = adversary_of(run)
-        yield known[key]
+        if key not in by_key:
+            by_key[key] = adversary_of(run)
+        yield by_key[key]
 
 
 def effective(spec: Fields, met: Adversary) -> dict[str, Any]:
@@ -179,27 +179,34 @@ def aligned(
         name for name in fields() if name not in (*DEFENDER, "attack", ENTRY, "switching", CLOCK)
     ]
     scopes = [
-        (own.base, *(str(run[name]) for name in problem))
-        for run, own in zip(runs, met, strict=True)
+        (adversary.base, *(str(run[name]) for name in problem))
+        for run, adversary in zip(runs, met, strict=True)
     ]
     entries: dict[Any, dict[tuple[str, str], str]] = {}
     clocks: dict[Any, dict[str, None]] = {}
-    for own, scope in zip(met, scopes, strict=True):
-        if not own.any_entry:
-            entries.setdefault(scope, {})[own.attack, own.entry] = own.reading
-        if not own.any_clock:
-            clocks.setdefault(scope, {})[own.clock] = None
-    several = ENTRY not in stored and any(len(own) > 1 for own in entries.values())
+    for adversary, scope in zip(met, scopes, strict=True):
+        if not adversary.any_entry:
+            entries.setdefault(scope, {})[adversary.attack, adversary.entry] = adversary.reading
+        if not adversary.any_clock:
+            clocks.setdefault(scope, {})[adversary.clock] = None
+    several = ENTRY not in stored and any(len(adversary) > 1 for adversary in entries.values())
     rest = [
         name for name in (*fields(), *also) if name not in ("attack", ENTRY, CLOCK, "eval_every")
     ]
     chosen: dict[tuple[Any, ...], tuple[bool, int, dict[str, Any]]] = {}
-    for place, (run, own, scope) in enumerate(zip(runs, met, scopes, strict=True)):
-        usual = {(own.attack, run[ENTRY] if ENTRY in stored else own.entry): own.reading}
-        readings = entries.get(scope, usual) if own.any_entry and ENTRY not in stored else usual
+    for place, (run, adversary, scope) in enumerate(zip(runs, met, scopes, strict=True)):
+        usual = {
+            (
+                adversary.attack,
+                run[ENTRY] if ENTRY in stored else adversary.entry,
+            ): adversary.reading
+        }
+        readings = (
+            entries.get(scope, usual) if adversary.any_entry and ENTRY not in stored else usual
+        )
         ticks = (
-            clocks.get(scope, (own.clock,))
-            if own.any_clock and CLOCK not in stored
+            clocks.get(scope, (adversary.clock,))
+            if adversary.any_clock and CLOCK not in stored
             else (run[CLOCK],)
         )
         for (attack, entry), reading in readings.items():
@@ -209,15 +216,13 @@ def aligned(
                 shown = dict(
                     zip(
                         MET,
-                        (attack, entry, clock, own.base, reading if several else ""),
+                        (attack, entry, clock, adversary.base, reading if several else ""),
                         strict=True,
                     )
                 )
                 if key not in chosen or (same and not chosen[key][0]):
                     chosen[key] = same, place, shown
-    return [
-        (place, shown) for _, place, shown in sorted(chosen.values(), key=lambda found: found[1])
-    ]
+    return [(place, shown) for _, place, shown in sorted(chosen.values(), key=lambda pair: pair[1])]
 
 
 def what_differs(specs: Sequence[Fields]) -> tuple[str, Any, Any] | None:

@@ -15,9 +15,9 @@ count as new ones.
 """
 
 ADDED_LATER: dict[str, Any] = {
-    name: {"name": one.before} if one.component else one.before
-    for name, one in fields().items()
-    if one.before is not None
+    name: {"name": info.before} if info.component else info.before
+    for name, info in fields().items()
+    if info.before is not None
 }
 """Fields that came after the first keys, with the value in the run's mapping that every earlier run
 has.

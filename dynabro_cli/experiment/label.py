@@ -61,8 +61,8 @@ def command_of(run: Fields) -> str:
     words = ["dynabro", "run"]
     for name, field in fields().items():
         value = run[name]
-        known = value is not None and value == value  # NaN is not equal to itself
-        if name != "seed" and known and (name == "task" or value != field.default):
+        present = value is not None and value == value  # NaN is not equal to itself
+        if name != "seed" and present and (name == "task" or value != field.default):
             words += [field.option, format_value(field.type(value))]
     return shlex.join(words)
 
@@ -78,15 +78,15 @@ def telling_apart(
         names: The fields to choose from, in order.
         given: The fields that a label has anyway.
     """
-    known = list(given)
-    groups = _numbered(tuple(run.get(name) for name in known) for run in runs)
-    found = []
+    chosen_names = list(given)
+    groups = _numbered(tuple(run.get(name) for name in chosen_names) for run in runs)
+    chosen = []
     for name in names:
         finer = _numbered((group, run.get(name)) for group, run in zip(groups, runs, strict=True))
-        if name not in known and max(finer, default=0) > max(groups, default=0):
+        if name not in chosen_names and max(finer, default=0) > max(groups, default=0):
             groups = finer
-            found.append(name)
-    return found
+            chosen.append(name)
+    return chosen
 
 
 def _numbered(values: Iterable[Hashable]) -> list[int]:

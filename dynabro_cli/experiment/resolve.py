@@ -124,8 +124,8 @@ class Run:
         parts = [part for part in (*single, *self.pre_aggregators) if part is not None]
         return {
             f"{kinds[part.entry.kind]}/{part.name}": part.entry
-            for own in parts
-            for part in (own, *own.inner)
+            for outer in parts
+            for part in (outer, *outer.inner)
         }
 
     def equivalents(self) -> Iterator[Run]:

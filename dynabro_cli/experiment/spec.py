@@ -337,7 +337,7 @@ class RunSpec:
 
     def problems(self) -> list[str]:
         """Return the problems of single fields, one line each: wrong type, or out of range."""
-        found = []
+        lines = []
         for name, info in fields().items():
             value = getattr(self, name)
             if value is None and info.optional:
@@ -349,11 +349,11 @@ class RunSpec:
                     raise ValueError(value)
                 info.check(value)
             except ValueError:
-                found.append(
+                lines.append(
                     f"{name}={format_value(value)} is not legal. Try: {option(name)} with "
                     f"{info.legal}"
                 )
-        return found
+        return lines
 
 
 @functools.cache
@@ -371,7 +371,9 @@ def option(field: str) -> str:
 
 CHAIN = "pre_aggregators"
 """The field that names a chain of components."""
-SHORT: Mapping[str, str] = {one.short: name for name, one in fields().items() if one.short}
+SHORT: Mapping[str, str] = {
+    field_info.short: name for name, field_info in fields().items() if field_info.short
+}
 """Fields by their short names ``lr`` and ``pre``, which are legal everywhere."""
 
 
@@ -387,25 +389,27 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         SpecError: A field has two values.
     """
-    found: dict[str, Any] = {}
+    full: dict[str, Any] = {}
     for name, value in values.items():
-        if full_name(name) in found:
+        if full_name(name) in full:
             raise SpecError(
                 f"{name}={value}: {full_name(name)} is given twice, by two names. Try: one of them"
             )
-        found[full_name(name)] = value
-    rule = found.get("aggregator")
+        full[full_name(name)] = value
+    rule = full.get("aggregator")
     if isinstance(rule, str) and len(parts := split_text(rule, PLUS)) > 1:
-        if found.get(CHAIN) not in (None, "none", "+".join(parts[:-1])):
+        if full.get(CHAIN) not in (None, "none", "+".join(parts[:-1])):
             raise SpecError(
                 f"aggregator={rule}: it has pre-aggregators, and so has "
-                f"{CHAIN}={found[CHAIN]}. Try: one of them"
+                f"{CHAIN}={full[CHAIN]}. Try: one of them"
             )
-        found |= {CHAIN: "+".join(parts[:-1]), "aggregator": parts[-1]}
-    return found
+        full |= {CHAIN: "+".join(parts[:-1]), "aggregator": parts[-1]}
+    return full
 
 
 COMPONENTS: Mapping[str, str] = {
-    name: one.component for name, one in fields().items() if one.component is not None
+    name: field_info.component
+    for name, field_info in fields().items()
+    if field_info.component is not None
 }
 """The registry of each field that names components."""

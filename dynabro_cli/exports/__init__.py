@@ -77,18 +77,18 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
         ) from error
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CannotWriteError(f"{out} exists, and is not an empty folder. Try: another --out")
-    found = list(_runs(db, where, sweeps))
-    if not found:
+    runs = list(_runs(db, where, sweeps))
+    if not runs:
         raise NotFoundError(
             "no such run has a result. Try: dynabro runs, which lists the stored runs"
         )
     try:
-        importlib.import_module(f"dynabro_cli.exports.{package}").write(found, out)
+        importlib.import_module(f"dynabro_cli.exports.{package}").write(runs, out)
     except OSError as error:
         raise CannotWriteError(
             f"{out} cannot be written ({error.strerror or error}). Try: another --out"
         ) from error
-    return len(found)
+    return len(runs)
 
 
 def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[Exported]:
@@ -101,24 +101,23 @@ def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[
         "SELECT run_id, round, name, value FROM metrics WHERE run_id IN (SELECT id FROM "
         f"runs WHERE {condition})"
     )
-    own: dict[tuple[int, int], dict[str, float]] = {}
+    metrics: dict[tuple[int, int], dict[str, float]] = {}
     for run_id, round_, name, value in query(engine, chosen).rows:
-        own.setdefault((run_id, round_), {})[name] = value
+        metrics.setdefault((run_id, round_), {})[name] = value
     points = dict(list(evaluations.groupby("run_id")))
-    for found in runs.to_dict("records"):
+    for run in runs.to_dict("records"):
         row = {
-            str(name): value
-            for name, value in found.items()
-            if value is not None and value == value
+            str(name): value for name, value in run.items() if value is not None and value == value
         }
         curve = [
             (
-                int(one["budget"]),
+                int(evaluation["budget"]),
                 _finite(
-                    {name: one[name] for name in CURVES} | own.get((row["id"], one["round"]), {})
+                    {name: evaluation[name] for name in CURVES}
+                    | metrics.get((row["id"], evaluation["round"]), {})
                 ),
             )
-            for one in points.get(row["id"], evaluations[:0]).to_dict("records")
+            for evaluation in points.get(row["id"], evaluations[:0]).to_dict("records")
         ]
         name, group = f"{row['id']}-{row['run_key'][:KEY_DIGITS]}", row.get("sweep", "runs")
         if not all(SWEEP_NAME.fullmatch(text) for text in (name, group)):  # they become folders

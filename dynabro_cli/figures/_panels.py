@@ -282,17 +282,17 @@ def rated(labels: dict[str, str], planned: pd.DataFrame) -> tuple[dict[str, str]
     """Return the labels of methods with learning rates that most methods do not have, and a line
     about the others.
     """
-    own = planned.groupby("method", sort=False)["learning_rate"].agg(
-        lambda own: " or ".join(f"{rate:g}" for rate in sorted({*own}))
+    rates = planned.groupby("method", sort=False)["learning_rate"].agg(
+        lambda rates: " or ".join(f"{rate:g}" for rate in sorted({*rates}))
     )
-    usual = own.mode()[0]
-    if (own == usual).all():
+    usual = rates.mode()[0]
+    if (rates == usual).all():
         return labels, ""
-    told = {
-        name: f"{label} ({own[name]})" if own[name] != usual else label
+    with_rates = {
+        name: f"{label} ({rates[name]})" if rates[name] != usual else label
         for name, label in labels.items()
     }
-    return told, f"learning rate {usual}, or in brackets"
+    return with_rates, f"learning rate {usual}, or in brackets"
 
 
 def entitle(
@@ -383,14 +383,14 @@ def _seeds(numbers: pd.DataFrame, spread: str, *, bars: bool = False) -> str:
     few, most = int(numbers["n"].min()), int(numbers["n"].max())
     seeds = many(most, "seed") if few == most else f"{few} to {most} seeds a point"
     as_points = spread and "budget" not in numbers
-    told = f"mean and {spread}, {seeds}" if most > 1 and spread else seeds
+    words = f"mean and {spread}, {seeds}" if most > 1 and spread else seeds
     if as_points and 1 < most < FEW:
-        told = (
+        words = (
             f"mean, {spread} and runs as points, {seeds}"
             if bars
             else f"mean and runs as points, {seeds}"
         )
-    return told + ("; red x: diverged" if numbers["diverged"].sum() else "")
+    return words + ("; red x: diverged" if numbers["diverged"].sum() else "")
 
 
 def draw_matrix(

@@ -79,10 +79,10 @@ def for_print(width: str | None) -> Iterator[None]:
         _chosen.reset(token)
 
 
-def width_of(own: float) -> float:
+def width_of(usual: float) -> float:
     """Return the width for print in inches, or a picture's own."""
     chosen = _chosen.get()
-    return own if chosen is None else chosen
+    return usual if chosen is None else chosen
 
 
 def narrow() -> bool:
@@ -90,9 +90,9 @@ def narrow() -> bool:
     return width_of(PAGE) < NARROW
 
 
-def note_size(own: float = NOTE_SIZE) -> float:
+def note_size(usual: float = NOTE_SIZE) -> float:
     """Return the size of small text: 8 pt for print."""
-    return own if _chosen.get() is None else PRINT_SIZE
+    return usual if _chosen.get() is None else PRINT_SIZE
 
 
 class Powers(LogFormatterSciNotation):

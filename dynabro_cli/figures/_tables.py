@@ -138,8 +138,8 @@ def _widths(texts: Sequence[Sequence[str]]) -> list[int]:
         2
         + max(
             math.ceil(len(line) * (1 if row else BOLD))
-            for row, own in enumerate(texts)
-            for line in own[column].split("\n")
+            for row, cells in enumerate(texts)
+            for line in cells[column].split("\n")
         )
         for column in range(len(texts[0]))
     ]
@@ -202,9 +202,9 @@ def in_html(
         for place, row in enumerate(table.values.tolist())
     ]
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
-    told = "".join(f"<br>{escape_html(line)}" for line in notes)
+    lines = "".join(f"<br>{escape_html(line)}" for line in notes)
     return HTML.format(
-        title=escape_html(title), head=head, body=body, notes=told.removeprefix("<br>")
+        title=escape_html(title), head=head, body=body, notes=lines.removeprefix("<br>")
     )
 
 

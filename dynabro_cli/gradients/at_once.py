@@ -69,12 +69,12 @@ def unfolded(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) 
     step = max(1, m * CHUNK_BYTES // max(1, bytes_of_patches(gy, x, like)))
     if step >= m:
         return _product_with_patches(gy, x, like, m, how)
-    n, found = len(x) // m, gy.new_empty(m, *like)
+    n, gradients = len(x) // m, gy.new_empty(m, *like)
     for start in range(0, m, step):
-        part = found[start : start + step]
-        own = slice(start * n, (start + len(part)) * n)
-        part.copy_(_product_with_patches(gy[own], x[own], like, len(part), how))
-    return found
+        part = gradients[start : start + step]
+        rows = slice(start * n, (start + len(part)) * n)
+        part.copy_(_product_with_patches(gy[rows], x[rows], like, len(part), how))
+    return gradients
 
 
 def _product_with_patches(
@@ -98,8 +98,8 @@ def looped(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) ->
         torch.ops.aten.convolution_backward,
     )
     pairs = zip(gy.chunk(m), x.chunk(m), strict=True)
-    found = [backward(part, inputs, weight, None, *sizes, *more)[1] for part, inputs in pairs]
+    gradients = [backward(part, inputs, weight, None, *sizes, *more)[1] for part, inputs in pairs]
     # A GPU puts vectors together in one launch, but tensors of five dimensions, as ``stack`` needs,
     # one after another. The gradients are vectors without a copy, as they are stored channels last.
-    rows = torch.cat([gradient.permute(0, 2, 3, 1).flatten() for gradient in found])
+    rows = torch.cat([gradient.permute(0, 2, 3, 1).flatten() for gradient in gradients])
     return rows.view(m, like[0], like[2], like[3], like[1]).permute(0, 1, 4, 2, 3)

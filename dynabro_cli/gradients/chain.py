@@ -33,10 +33,14 @@ class Chain:
         shape = tuple(x.shape[1:])
         for layer in self._layers:
             if isinstance(layer, ConvBlock):
-                own = None if layer.compiled is None else layer.compiled.shape
-                if own is None or shape != (own.channels, own.height, own.width):
+                expected = None if layer.compiled is None else layer.compiled.shape
+                if expected is None or shape != (
+                    expected.channels,
+                    expected.height,
+                    expected.width,
+                ):
                     return False
-                shape = own.kernels, own.output[0] // 2, own.output[1] // 2
+                shape = expected.kernels, expected.output[0] // 2, expected.output[1] // 2
         return True
 
     def losses(self, x: Tensor, labels: Tensor, workers: int) -> Tensor:

@@ -78,13 +78,13 @@ def normalise_backward(
         cast(tuple[Tensor, Tensor, Tensor | None], kept),
     )
     sums, products = given.sum(1, keepdim=True), (given * normal).sum(1, keepdim=True)
-    own = [part.view(workers, -1, gy.shape[2]).sum(1) for part in (products, sums)]
+    per_worker = [part.view(workers, -1, gy.shape[2]).sum(1) for part in (products, sums)]
     if not wanted:
-        return None, own[0], own[1]
+        return None, per_worker[0], per_worker[1]
     scale = inverse if weight is None else inverse * weight
     gx = scale * (given - (sums + normal * products) / gy.shape[1])
     gx = gx.masked_fill(cast(Tensor, closed), 0) if relu else gx
-    return gx.to(gy.dtype), own[0], own[1]
+    return gx.to(gy.dtype), per_worker[0], per_worker[1]
 
 
 def drop(x: Tensor, seeds: Tensor, layer: int, p: float) -> tuple[Tensor, Tensor]:

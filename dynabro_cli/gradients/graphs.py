@@ -112,10 +112,10 @@ class GraphedGradients:
         Gradients that are not finite cannot be compared with a replay: the shape's next call is
         captured instead.
         """
-        engine, own = self._engine, seeds if seeds is not None else ()
+        engine, static_seeds = self._engine, seeds if seeds is not None else ()
 
         def run() -> Tensor:
-            return engine(inputs, labels, key[1], own)
+            return engine(inputs, labels, key[1], static_seeds)
 
         plain = run()
         if not self._fits(inputs):
@@ -127,13 +127,13 @@ class GraphedGradients:
         reason, before = "the replay differs", engine.pass_values
         try:
             start, losses = self._capture(run)
-            found = [losses, engine.matrix[:k], engine.statistics[:k]]
-            for result in found:
+            results = [losses, engine.matrix[:k], engine.statistics[:k]]
+            for result in results:
                 result.zero_()
             start()
             same = [
-                (one - other).norm() <= TOLERANCE * other.norm()
-                for one, other in zip(found, expected, strict=True)
+                (replayed - other).norm() <= TOLERANCE * other.norm()
+                for replayed, other in zip(results, expected, strict=True)
             ]
             if bool(torch.stack(same).all()):
                 self._replays[key], reason = Replay(start, inputs, labels, seeds, losses), ""

@@ -142,7 +142,7 @@ class WorkerStem(nn.Module):
     @staticmethod
     def backward(gy: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """Return the gradient of the four convolutions' kernels, [4 C, 4, ...]."""
-        one, zero = [1, 1], [0, 0]
+        ones, zeros = [1, 1], [0, 0]
         wanted = [False, True, False]
-        arguments = (gy, x, weight, None, one, zero, one, False, zero, 1, wanted)
+        arguments = (gy, x, weight, None, ones, zeros, ones, False, zeros, 1, wanted)
         return cast(Tensor, torch.ops.aten.convolution_backward(*arguments)[1])

@@ -77,8 +77,8 @@ def twin(model: nn.Module, shared: Shared) -> nn.Module:
         ):
             raise UnsupportedError(f"{name} (Embedding) has options")
         if stand_in is None:
-            own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-            if own or is_random(module) or isinstance(module, nn.modules.batchnorm._BatchNorm):
+            direct = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+            if direct or is_random(module) or isinstance(module, nn.modules.batchnorm._BatchNorm):
                 raise UnsupportedError(
                     f"{name or 'the model'} ({type(module).__name__}) has no stand-in"
                 )

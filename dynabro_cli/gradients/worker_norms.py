@@ -42,13 +42,13 @@ class _BatchNorm2d(Function):
             layer.shared.functions.normalise_backward,
             layer.shared.workers,
         )
-        gx, *own = backward(
+        gx, *of_layers = backward(
             groups, tuple(kept), weight, layer.relu, workers, ctx.needs_input_grad[0]
         )
         if weight is not None and weight.requires_grad:
-            for name, gradient in zip(("weight", "bias"), own[:2], strict=True):
+            for name, gradient in zip(("weight", "bias"), of_layers[:2], strict=True):
                 layer.gradient(name).copy_(gradient)
-        for conv, gradient in zip(layer.after, own[2:], strict=True):
+        for conv, gradient in zip(layer.after, of_layers[2:], strict=True):
             conv.gradient("bias").copy_(gradient)
         return (None if gx is None else layer.ungrouped(gx, outputs[0])), None, None, None
 

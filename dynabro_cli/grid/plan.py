@@ -73,7 +73,7 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> PlannedRuns:
     runs: dict[str, Run] = {}
     resolved: dict[int, Run] = {}
     folder = data_directory(data_dir)
-    left_out = done = 0
+    excluded = done = 0
     for point, values in _points(sweep):
         try:
             earlier = resolved.get(point)
@@ -84,12 +84,12 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> PlannedRuns:
             )
         except SpecError as error:
             if exclusions.match(RunSpec.from_text(values)):
-                left_out += 1
+                excluded += 1
             else:
                 problems.add(error.problems, sweep, values)
             continue
         if exclusions.match(run.spec):
-            left_out += 1
+            excluded += 1
             continue
         done += 1
         # a copy has no built parts, of which a plan of many runs would be full
@@ -100,7 +100,7 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> PlannedRuns:
         raise SpecError(lines)
     if not runs:
         raise SpecError(f"{sweep.name}: exclude leaves no point of {total}. Try: a shorter exclude")
-    return PlannedRuns(sweep, tuple(runs.values()), done - len(runs), left_out, exclusions.lines())
+    return PlannedRuns(sweep, tuple(runs.values()), done - len(runs), excluded, exclusions.lines())
 
 
 def _points(sweep: Sweep) -> Iterator[tuple[int, dict[str, str]]]:
@@ -120,7 +120,7 @@ def _points(sweep: Sweep) -> Iterator[tuple[int, dict[str, str]]]:
 def component_problems(sweep: Sweep) -> dict[str, str]:
     """Return the problems of single components anywhere in the sweep, each with its place."""
     given = [sweep.base, *(point for axis in sweep.grid for point in axis.points), *sweep.exclude]
-    found: dict[str, str] = {}
+    places: dict[str, str] = {}
     for name, text in dict.fromkeys(
         (name, text) for values in given for name, text in values.items()
     ):
@@ -129,8 +129,8 @@ def component_problems(sweep: Sweep) -> dict[str, str]:
         except SpecError as error:
             place = sweep.places.get((name, text), f"--set {name}={text}")
             for line in error.problems:
-                found.setdefault(line, place)
-    return found
+                places.setdefault(line, place)
+    return places
 
 
 @functools.lru_cache(maxsize=4096)
@@ -180,9 +180,9 @@ class Exclusions:
 
     def match(self, spec: RunSpec) -> bool:
         """Return True if ``spec`` agrees with all the fields of one of the entries."""
-        found = {place for place, values in enumerate(self._entries) if _agrees(spec, values)}
-        self.idle -= found
-        return bool(found)
+        matching = {place for place, values in enumerate(self._entries) if _agrees(spec, values)}
+        self.idle -= matching
+        return bool(matching)
 
     def lines(self) -> tuple[str, ...]:
         """A line for each idle entry, with its place in the file."""
@@ -209,18 +209,18 @@ def _agrees(spec: RunSpec, values: Mapping[str, Any]) -> bool:
     )
 
 
-def _comparable(name: str, own: Any, value: Any) -> bool:
+def _comparable(name: str, text: Any, value: Any) -> bool:
     """Return True if two texts name the same components, some of them with a parameter that can be
     ``auto``.
     """
-    if not isinstance(own, str) or not isinstance(value, str):
+    if not isinstance(text, str) or not isinstance(value, str):
         return False
     try:
-        left, right = _components(name, own), _components(name, value)
+        parts, others = _components(name, text), _components(name, value)
     except SpecError:
         return False
-    same = [part.name for part in left] == [part.name for part in right]
-    return same and any(info.auto for part in left for info in part.entry.infos)
+    same = [part.name for part in parts] == [part.name for part in others]
+    return same and any(info.auto for part in parts for info in part.entry.infos)
 
 
 def _same_here(spec: RunSpec, name: str, value: str) -> bool:
@@ -281,7 +281,9 @@ def as_stored(planned: PlannedRuns, stored: Callable[[str], bool]) -> PlannedRun
         stored: Returns True if a run with a key is stored.
     """
     runs = (
-        next((own for own in (run, *run.equivalents()) if stored(own.key)), run)
+        next(
+            (equivalent for equivalent in (run, *run.equivalents()) if stored(equivalent.key)), run
+        )
         for run in planned.runs
     )
     unique = {run.key: run for run in runs}

@@ -81,14 +81,14 @@ class Sweep:
         """
         if not self.exclude:
             return self.points
-        left = 0
+        points = 0
         for chosen in itertools.product(*(axis.points for axis in self.grid)):
             point = {
                 **self.base,
                 **{name: text for values in chosen for name, text in values.items()},
             }
-            left += not any(excluded.items() <= point.items() for excluded in self.exclude)
-        return left * max(1, len(self.seeds))
+            points += not any(excluded.items() <= point.items() for excluded in self.exclude)
+        return points * max(1, len(self.seeds))
 
 
 def parse_sweep(text: str, source: str) -> Sweep:
@@ -265,13 +265,13 @@ class Reading:
     def _canonical(self, values: Values, line: int) -> dict[str, str]:
         """Return values by the full names of their fields, with their places."""
         try:
-            found = canonical(values)
+            texts = canonical(values)
         except SpecError as error:
             self.refuse(line, *error.problems)
             return {}
-        for name, text in found.items():
+        for name, text in texts.items():
             self.places.setdefault((name, text), f"{self.source}:{line}")
-        return found
+        return texts
 
     def value(self, name: str, node: Node) -> str | None:
         """Return the value of a field; None if it is not valid, with the problem noted."""
@@ -335,10 +335,10 @@ class Reading:
         if not isinstance(node, Items):
             self.refuse(node.line, "exclude must be a list of mappings, field: value")
             return ()
-        found = []
+        exclusions = []
         for item in node.items:
             values = self.values(item, "a point to exclude")
-            found.append(values)
+            exclusions.append(values)
             self.exclude_places.append(f"{self.source}:{item.line}")
             if isinstance(item, Pairs) and not item.pairs:
                 self.refuse(
@@ -350,7 +350,7 @@ class Reading:
                         item.line,
                         f"{name}={text} cannot be excluded. Try: the value that it stands for",
                     )
-        return tuple(found)
+        return tuple(exclusions)
 
     def seeds(self, node: Node) -> tuple[int, ...]:
         """Return the seeds in a seed, FIRST..LAST, or a list of them."""

@@ -55,8 +55,8 @@ def read_file(name: str, kind: str) -> tuple[str, str, Path]:
     """
     if name == "-":
         return sys.stdin.read(MOST_CHARACTERS + 1), "<stdin>", Path()
-    own = shipped(kind)
-    path = own[name] if name in own else Path(name)
+    shipped_files = shipped(kind)
+    path = shipped_files[name] if name in shipped_files else Path(name)
     try:
         with path.open(encoding="utf-8") as file:
             return file.read(MOST_CHARACTERS + 1), name, Path(str(path)).parent
@@ -69,7 +69,7 @@ def read_file(name: str, kind: str) -> tuple[str, str, Path]:
             getattr(error, "strerror", None) or error,
             [file.name for file in Path().glob("*.y*ml")],
         )
-        hint = did_you_mean(name, [*own, *files])
+        hint = did_you_mean(name, [*shipped_files, *files])
         raise NotFoundError(
             f"there is no {ONE[kind]} {name!r}{hint} ({reason}). Try: a file's name, or one of "
             f"dynabro list {kind}"
@@ -116,12 +116,12 @@ def shipped(kind: str = "sweeps") -> dict[str, Traversable]:
     package = importlib.resources.files("dynabro_cli")
     folders = (package / kind, Path(str(package)).parent / kind)
     folder = next((folder for folder in folders if folder.is_dir()), None)
-    found = (
+    files = (
         {Path(item.name).stem: item for item in folder.iterdir() if item.name.endswith(SUFFIXES)}
         if folder
         else {}
     )
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
@@ -161,11 +161,11 @@ def with_values(
     """
     for name, texts in values.items():
         points = tuple(canonical({name: text}) for text in texts)
-        own = {field for point in points for field in point}
-        varied = any(field in own for axis in sweep.grid for field in axis.fields)
-        alone = (place for place, axis in enumerate(sweep.grid) if own.issuperset(axis.fields))
+        given = {field for point in points for field in point}
+        varied = any(field in given for axis in sweep.grid for field in axis.fields)
+        alone = (place for place, axis in enumerate(sweep.grid) if given.issuperset(axis.fields))
         place = next(alone, len(sweep.grid))
-        for field in own:
+        for field in given:
             sweep = without(sweep, field)
         if len(points) > 1 or (axes_stay and varied):
             sweep = replace(

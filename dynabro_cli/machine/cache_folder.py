@@ -27,7 +27,7 @@ def cache_folder() -> Path:
 
 
 @contextlib.contextmanager
-def one_at_a_time(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Wait until no other process on this machine works on the same folder; do not wait if the
     folder cannot be locked.
     """

@@ -36,15 +36,15 @@ def _shares(group: str) -> list[float]:
     skipped.
     """
     folder = GROUPS / group.strip("/")
-    found = []
+    shares = []
     for place in (folder, *(parent for parent in folder.parents if parent.is_relative_to(GROUPS))):
         try:
             quota, period = (place / "cpu.max").read_text().split()
         except (OSError, ValueError):
             continue
         if quota != "max":
-            found.append(int(quota) / int(period))
-    return found
+            shares.append(int(quota) / int(period))
+    return shares
 
 
 def spin_little() -> None:

@@ -18,8 +18,8 @@ def free_host_memory() -> int | None:
     group (version 1 or 2) of the process and the groups above it; and the rest of the limits of
     address space and data (``ulimit -v`` and ``-d``).
     """
-    known = [*_available(), *_left_in_groups(OWN, GROUPS), *_left_of_limits(OWN)]
-    return max(0, min(known)) if known else None
+    limits = [*_available(), *_free_in_groups(OWN, GROUPS), *_free_of_limits(OWN)]
+    return max(0, min(limits)) if limits else None
 
 
 def private_memory() -> int:
@@ -40,14 +40,14 @@ def _available() -> Iterator[int]:
         yield os.sysconf("SC_PHYS_PAGES") * PAGE
 
 
-def _left_in_groups(own: Path, groups: Path) -> Iterator[int]:
+def _free_in_groups(process: Path, groups: Path) -> Iterator[int]:
     """Yield the rest of each control group's limit in bytes; groups without a limit are skipped.
 
     Args:
         own: The process's folder in ``/proc``.
         groups: The folder where control groups are mounted.
     """
-    for line in _lines(own / "cgroup"):
+    for line in _lines(process / "cgroup"):
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             names, roots = (
@@ -63,10 +63,10 @@ def _left_in_groups(own: Path, groups: Path) -> Iterator[int]:
             # may be missing: a container may see its own group as the root
             folder = root / path.strip("/")
             places = (folder, *(parent for parent in folder.parents if parent.is_relative_to(root)))
-            yield from (left for place in places for left in _left_in_group(place, *names))
+            yield from (free for place in places for free in _free_in_group(place, *names))
 
 
-def _left_in_group(folder: Path, limit: str, used: str, cached: str) -> Iterator[int]:
+def _free_in_group(folder: Path, limit: str, used: str, cached: str) -> Iterator[int]:
     """Return the rest of one group's limit; pages of files that can be dropped do not count as
     used.
     """
@@ -78,18 +78,18 @@ def _left_in_group(folder: Path, limit: str, used: str, cached: str) -> Iterator
     yield int(numbers[0]) - max(0, int(numbers[1]) - droppable)
 
 
-def _left_of_limits(own: Path) -> Iterator[int]:
+def _free_of_limits(process: Path) -> Iterator[int]:
     """Yield the rest of the process's own limits, in bytes."""
-    pages = _statm(own)
+    pages = _statm(process)
     for kind, used in ((resource.RLIMIT_AS, pages[0:1]), (resource.RLIMIT_DATA, pages[5:6])):
         limit = resource.getrlimit(kind)[0]
         if limit != resource.RLIM_INFINITY and used:
             yield limit - used[0]
 
 
-def _statm(own: Path) -> list[int]:
+def _statm(process: Path) -> list[int]:
     """Return sizes of the process in bytes: total, resident, shared, text, library, data."""
-    return [int(number) * PAGE for line in _lines(own / "statm") for number in line.split()]
+    return [int(number) * PAGE for line in _lines(process / "statm") for number in line.split()]
 
 
 def _lines(path: Path) -> list[str]:

@@ -147,7 +147,7 @@ def _load(source: Path, defines: tuple[str, ...]) -> ctypes.CDLL:
         with tempfile.TemporaryDirectory(prefix="dynabro-") as private:
             return _open(_compile(command, source, Path(private), name))
     try:
-        return _open(_found(folder, name) or _compile(command, source, folder, name))
+        return _open(_in_cache(folder, name) or _compile(command, source, folder, name))
     except OSError as error:
         raise NativeError(f"the cache {folder} failed: {error.strerror or error}") from error
 
@@ -155,8 +155,8 @@ def _load(source: Path, defines: tuple[str, ...]) -> ctypes.CDLL:
 def _cached(source: Path, defines: tuple[str, ...]) -> ctypes.CDLL | None:
     """Return the loaded library if it is in the cache."""
     _, name, folder = _plan(source, defines)
-    found = None if folder is None else _found(folder, name)
-    return None if found is None else _open(found)
+    library = None if folder is None else _in_cache(folder, name)
+    return None if library is None else _open(library)
 
 
 def _plan(source: Path, defines: tuple[str, ...]) -> tuple[Sequence[str], str, Path | None]:
@@ -174,7 +174,7 @@ def _plan(source: Path, defines: tuple[str, ...]) -> tuple[Sequence[str], str, P
     return command, f"{source.stem}-{key[:32]}", _cache()
 
 
-def _found(folder: Path, name: str) -> Path | None:
+def _in_cache(folder: Path, name: str) -> Path | None:
     """Return a library in the cache that is whole: the end of its name is its digest."""
     libraries = sorted(folder.glob(f"{name}-*.so"))
     return next((path for path in libraries if path.stem.endswith(f"-{_digest(path)}")), None)
@@ -230,15 +230,15 @@ def _compile(command: Sequence[str], source: Path, folder: Path, name: str) -> P
 
     The name contains the SHA-256 of the library, so that damage is detected.
     """
-    handle, own = tempfile.mkstemp(prefix=f"{name}.", suffix=".tmp", dir=folder)
+    handle, temporary = tempfile.mkstemp(prefix=f"{name}.", suffix=".tmp", dir=folder)
     os.close(handle)
     try:
-        _run([*command, str(source), "-o", own], SECONDS)
-        os.chmod(own, 0o700)
-        path = folder / f"{name}-{_digest(Path(own))}.so"
-        os.replace(own, path)
+        _run([*command, str(source), "-o", temporary], SECONDS)
+        os.chmod(temporary, 0o700)
+        path = folder / f"{name}-{_digest(Path(temporary))}.so"
+        os.replace(temporary, path)
     finally:
-        Path(own).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
     return path
 
 

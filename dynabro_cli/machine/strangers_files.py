@@ -63,7 +63,7 @@ def files_under(folder: Path, wanted: Callable[[str], bool]) -> list[str]:
         OSError: A folder cannot be read.
         ValueError: A link leads to a folder that it is in.
     """
-    found: list[tuple[str, list[str]]] = []
+    folders: list[tuple[str, list[str]]] = []
     waiting: list[tuple[str, tuple[str, ...]]] = [(str(folder), ())]
     while waiting:
         place, above = waiting.pop()
@@ -79,5 +79,5 @@ def files_under(folder: Path, wanted: Callable[[str], bool]) -> list[str]:
                     waiting.append((entry.path, (*above, real)))
                 elif wanted(entry.name):
                     names.append(entry.name)
-        found.append((place, sorted(names)))
-    return [os.path.join(place, name) for place, names in sorted(found) for name in names]
+        folders.append((place, sorted(names)))
+    return [os.path.join(place, name) for place, names in sorted(folders) for name in names]

@@ -42,7 +42,7 @@ class MethodSetting:
     batches: int | None = None
 
 
-class Known(NamedTuple):
+class Measured(NamedTuple):
     """Values for a method that are known when the other parts are built.
 
     Attributes:
@@ -112,7 +112,7 @@ class Gathered(NamedTuple):
     gradients: Tensor | None = None
 
 
-def one_batch(_: np.random.Generator) -> Plan:
+def single_batch(_: np.random.Generator) -> Plan:
     """Plan one mini-batch a round."""
     return Plan(None, (1,))
 
@@ -141,8 +141,8 @@ class Method:
         first: The first round's plan; None if it is drawn.
         settle: Maps the last aggregate [d] and the server's own state to the vector that replaces
             the aggregate, and the next state. None if the aggregate is used unchanged.
-        with_known: Maps what is known of the other parts to the method configured with it; None if
-            the method needs nothing from them. It may change only functions of the server,
+        with_measured: Maps what is known of the other parts to the method configured with it; None
+            if the method needs nothing from them. It may change only functions of the server,
             ``threshold`` and ``noise_bound``.
         wants_noise: True if V has to be measured before the first round.
         noise_bound: The V in use; None for a method without V.
@@ -151,10 +151,10 @@ class Method:
         jmax: The largest MLMC level at which a round has a correction; None without MLMC.
     """
 
-    plan: Callable[[np.random.Generator], Plan] = one_batch
+    plan: Callable[[np.random.Generator], Plan] = single_batch
     first: Plan | None = None
     settle: Callable[[Tensor, State], tuple[Tensor, State]] | None = None
-    with_known: Callable[[Known], Method] | None = None
+    with_measured: Callable[[Measured], Method] | None = None
     wants_noise: bool = False
     noise_bound: float | None = None
     threshold: float | None = None
@@ -261,19 +261,19 @@ def senders(method: Method) -> MeansMethod:
     return method if isinstance(method, MeansMethod) else MeansMethod()
 
 
-def one_tick(method: Method) -> bool:
+def is_single_tick(method: Method) -> bool:
     """Return True if every round is one gradient computation, so that no Byzantine set changes
     within a round.
     """
-    return method.plan is one_batch and method.first is None
+    return method.plan is single_batch and method.first is None
 
 
 def forgets(method: Method) -> bool:
     """Return True if workers send what they computed and keep nothing: an attack on gradients is
     one on messages or states.
 
-    With a clock of computations this holds only for rounds of one computation (``one_tick``), and
-    for vectors that are never attacked on the way.
+    With a clock of computations this holds only for rounds of one computation
+    (``is_single_tick``), and for vectors that are never attacked on the way.
     """
     workers = senders(method)
     keeps = workers.remembers or workers.keep is not keep_nothing or workers.recall is not None

@@ -114,7 +114,9 @@ def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> JudgingMeth
             judge=judge,
             wants_noise=parameters.noise_bound is None,
             noise_bound=noise,
-            with_known=(lambda known: at(known.noise)) if parameters.noise_bound is None else None,
+            with_measured=(lambda known: at(known.noise))
+            if parameters.noise_bound is None
+            else None,
         )
 
     return at(parameters.noise_bound)

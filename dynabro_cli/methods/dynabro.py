@@ -11,7 +11,7 @@ from dynabro_cli.components import parameter
 from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
-from dynabro_cli.methods._api import REGISTRY, Known, MeansMethod, MethodSetting, Plan
+from dynabro_cli.methods._api import REGISTRY, MeansMethod, Measured, MethodSetting, Plan
 from dynabro_cli.methods._levels import expected_cost, planned, universal_coefficient
 from dynabro_cli.methods._spread import accepts, clipped, spread_of
 from dynabro_cli.vectors.lengths import length
@@ -121,11 +121,11 @@ def dynabro(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
             wants_noise=filtered and parameters.noise_bound is None,
             noise_bound=noise if filtered else None,
             jmax=jmax,
-            with_known=with_known if filtered else None,
+            with_measured=with_measured if filtered else None,
             spread=spread_of if measured else None,
         )
 
-    def with_known(known: Known) -> MeansMethod:
+    def with_measured(known: Measured) -> MeansMethod:
         coefficient = 6 * math.sqrt(2)
         if parameters.filter == "option1":
             if known.kappa is None:

@@ -10,7 +10,7 @@ from dynabro_cli.methods._api import (
     Computing,
     Gathered,
     GatheringMethod,
-    Known,
+    Measured,
     MethodSetting,
     Plan,
     State,
@@ -68,10 +68,10 @@ def local_steps(parameters: Parameters, setting: MethodSetting) -> GatheringMeth
         return GatheringMethod(
             plan=lambda _: Plan(None, (steps,)),
             gather=gather,
-            with_known=with_known if parameters.rate is None else None,
+            with_measured=with_measured if parameters.rate is None else None,
         )
 
-    def with_known(known: Known) -> GatheringMethod:
+    def with_measured(known: Measured) -> GatheringMethod:
         return at(1.0 if known.learning_rate is None else known.learning_rate)
 
     return at(1.0 if parameters.rate is None else parameters.rate)

@@ -161,7 +161,9 @@ def safeguard(parameters: Parameters, setting: MethodSetting) -> JudgingMethod:
             judge=judge,
             wants_noise=wants_noise,
             noise_bound=noise if wants_noise or parameters.noise_bound is not None else None,
-            with_known=(lambda known: at(known.noise)) if parameters.noise_bound is None else None,
+            with_measured=(lambda known: at(known.noise))
+            if parameters.noise_bound is None
+            else None,
         )
 
     return at(parameters.noise_bound)

@@ -48,10 +48,10 @@ def classes(
             samples[worker] = samples.get(worker, 0) + count
             correct[worker] = correct.get(worker, 0) + count * accuracies[label]
     of_workers = {worker: correct[worker] / samples[worker] for worker in samples}
-    found = {f"class {label}": accuracy for label, accuracy in accuracies.items()}
-    found["worst class"] = min(accuracies.values())
+    values = {f"class {label}": accuracy for label, accuracy in accuracies.items()}
+    values["worst class"] = min(accuracies.values())
     if of_workers:
-        found["worst worker"] = min(of_workers.values())
+        values["worst worker"] = min(of_workers.values())
     if len(of_workers) <= MOST_WORKERS:
-        found |= {f"worker {worker}": accuracy for worker, accuracy in of_workers.items()}
-    return found
+        values |= {f"worker {worker}": accuracy for worker, accuracy in of_workers.items()}
+    return values

@@ -69,22 +69,24 @@ def dirichlet(parameters: Parameters, setting: PartitionSetting) -> Partition:
     return Partition(split)
 
 
-def _of_workers(left: Whole, workers: int, alpha: float, generator: np.random.Generator) -> Whole:
+def _of_workers(
+    remaining: Whole, workers: int, alpha: float, generator: np.random.Generator
+) -> Whole:
     """Return the number of samples by worker and label, [m, c], for parts of equal size; ``left``
     [c] is available.
     """
-    left, total = left.copy(), int(left.sum())
-    counts = np.zeros((workers, len(left)), dtype=np.int64)
+    remaining, total = remaining.copy(), int(remaining.sum())
+    counts = np.zeros((workers, len(remaining)), dtype=np.int64)
     for worker in range(workers):
-        proportions = generator.dirichlet(np.full(len(left), alpha))
+        proportions = generator.dirichlet(np.full(len(remaining), alpha))
         missing = total // workers + (worker < total % workers)
         while missing:  # draws beyond the rest of a label are repeated with the other labels
-            weights = np.where(left > 0, proportions, 0.0)
+            weights = np.where(remaining > 0, proportions, 0.0)
             if weights.sum() < 1e-300:
-                weights = left.astype(float)
-            drawn = np.minimum(generator.multinomial(missing, weights / weights.sum()), left)
+                weights = remaining.astype(float)
+            drawn = np.minimum(generator.multinomial(missing, weights / weights.sum()), remaining)
             counts[worker] += drawn
-            left -= drawn
+            remaining -= drawn
             missing -= int(drawn.sum())
     return counts
 
@@ -106,4 +108,4 @@ def _places(labels: Whole, counts: Whole, generator: np.random.Generator) -> lis
         np.split(order[labels[order] == label], counts[:-1, label].cumsum())
         for label in range(counts.shape[1])
     ]
-    return [np.concatenate(own) for own in zip(*pieces, strict=True)]
+    return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]

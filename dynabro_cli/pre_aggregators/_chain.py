@@ -123,10 +123,10 @@ def _weights(stages: Sequence[PreAggregator], rule: Aggregator, products: Tensor
         products = shares @ products @ shares.mT
         # not the shares: sums of whole numbers have no rounding
         tables.append(table * (totals.amax() / totals))
-    found = rule.weigh(products)  # type: ignore[misc]
+    weights = rule.weigh(products)  # type: ignore[misc]
     for table in reversed(tables):
-        found = found @ table / 2.0 ** len(products).bit_length()
-    return found
+        weights = weights @ table / 2.0 ** len(products).bit_length()
+    return weights
 
 
 def _built(component: Component[Any], setting: AggregatorSetting, workers: int) -> Any:

@@ -186,11 +186,11 @@ def _meaning(entry: Entry) -> frozenset[Any]:
 
 def _shown(point: Values) -> dict[str, str]:
     """Return the fields of a point in the order of ``RunSpec``, with a chain before its rule."""
-    found = {name: point[name] for name in fields() if name in point}
-    if CHAIN in found and "aggregator" in found:
-        chain = found.pop(CHAIN)
-        found["aggregator"] = f"{'' if chain == 'none' else f'{chain}+'}{found['aggregator']}"
-    return found
+    fixed = {name: point[name] for name in fields() if name in point}
+    if CHAIN in fixed and "aggregator" in fixed:
+        chain = fixed.pop(CHAIN)
+        fixed["aggregator"] = f"{'' if chain == 'none' else f'{chain}+'}{fixed['aggregator']}"
+    return fixed
 
 
 class _Reading(Reading):
@@ -218,7 +218,7 @@ class _Reading(Reading):
             self.refuse(document.line, "a search needs one goal. Try: minimize: final_accuracy")
         goal = self._word(parts, directions[0], tuple(GOALS), "") if directions else ""
         sampler = self._word(parts, "sampler", SAMPLERS, "tpe")
-        found = Search(
+        whole = Search(
             sweep,
             axes,
             goal,
@@ -235,13 +235,13 @@ class _Reading(Reading):
             self.refuse(document.line, "a search needs a number of trials. Try: trials: 200")
         if not self.problems:
             try:
-                self._check_sampler(found, parts)
-                self._check_first(found, parts)
+                self._check_sampler(whole, parts)
+                self._check_first(whole, parts)
             except SpecError as error:
                 self.refuse(parts["search"].line, *error.problems)
         if self.problems:
             raise SpecError(self.problems)
-        return found
+        return whole
 
     def _space(self, node: Node) -> tuple[Axis, ...]:
         """Return the axes of ``search``; a range may stand alone, without quotes and without a
@@ -296,14 +296,14 @@ class _Reading(Reading):
                         "search varies seed: a trial is a mean over seeds. Try: seeds: 0..1",
                     )
 
-    def _check_sampler(self, found: Search, parts: Mapping[str, Node]) -> None:
+    def _check_sampler(self, search: Search, parts: Mapping[str, Node]) -> None:
         line = (parts.get("sampler") or parts["search"]).line
-        space = found.space
-        if found.sampler == "grid" and space.has_ranges:
+        space = search.space
+        if search.sampler == "grid" and space.has_ranges:
             self.refuse(
                 line, "sampler=grid: search has ranges. Try: sampler: tpe, or lists of values"
             )
-        if found.sampler == "cmaes" and space.always < 2:
+        if search.sampler == "cmaes" and space.always < 2:
             self.refuse(
                 line, "sampler=cmaes: it needs two ranges that every trial has. Try: sampler: tpe"
             )
@@ -317,17 +317,17 @@ class _Reading(Reading):
             return ()
         return tuple(self.values(item, "first") for item in node.items)
 
-    def _check_first(self, found: Search, parts: Mapping[str, Node]) -> None:
+    def _check_first(self, search: Search, parts: Mapping[str, Node]) -> None:
         node = parts.get("first")
-        if found.sampler == "grid" and node is not None:
+        if search.sampler == "grid" and node is not None:
             self.refuse(
                 node.line, "sampler=grid: it makes every combination, in their order. Try: no first"
             )
         for item, values in zip(
-            node.items if isinstance(node, Items) else (), found.first, strict=True
+            node.items if isinstance(node, Items) else (), search.first, strict=True
         ):
             try:
-                found.space.parameters(values)
+                search.space.parameters(values)
             except SpecError as error:
                 self.refuse(item.line, *(f"first: {problem}" for problem in error.problems))
 

@@ -57,14 +57,14 @@ def outlook(search: Search) -> Outlook:
     samples: list[Run] = []
     legal, idle = 0, list[str]()
     for number, (name, fixed) in enumerate(search.points()):
-        found, first, used = _legal(
+        example, first, used = _legal(
             search, space, fixed, MOST_CHECKED if number == 0 or idle else 0
         )
-        if found is None:
+        if example is None:
             problems.append(f"{name}: no combination can run, first because {first}")
             continue
-        problems += [line for line in _goal_problems(search, found) if line not in problems]
-        samples.append(found)
+        problems += [line for line in _goal_problems(search, example) if line not in problems]
+        samples.append(example)
         if number == 0:
             legal, idle = used[0], used[1] if space.size <= MOST_CHECKED else []
         idle = [entry for entry in idle if entry in used[1]]
@@ -99,10 +99,10 @@ def _legal(
 
     All combinations are resolved up to ``most``; with 0, resolving stops at the first run.
     """
-    found, problem, legal = None, "", 0
+    example, problem, legal = None, "", 0
     used: set[tuple[str, str]] = set()
     for number, entries in enumerate(space.combinations()):
-        if found is not None and number >= most:
+        if example is not None and number >= most:
             legal += space.size - number  # not checked
             break
         texts = {name: text for entry in entries for name, text in entry.probe(2).items()}
@@ -111,14 +111,14 @@ def _legal(
         except SpecError as error:
             problem = problem or error.problems[0]
             continue
-        found, legal = found or run, legal + 1
+        example, legal = example or run, legal + 1
         used |= {
             (choice.label, entry.label)
             for choice, entry in zip(space.choices, entries, strict=True)
         }
     every = [(choice.label, entry.label) for choice in space.choices for entry in choice.entries]
     return (
-        found,
+        example,
         problem,
         (legal, [f"{label}={text}" for label, text in every if (label, text) not in used]),
     )
@@ -128,12 +128,12 @@ def _component_problems(search: Search, space: Space) -> list[str]:
     """Return the problems of single components, in fixed fields and at both ends and inside of
     every range.
     """
-    found = {f"{place}: {line}": None for line, place in component_problems(search.sweep).items()}
+    lines = {f"{place}: {line}": None for line, place in component_problems(search.sweep).items()}
     for entry in (entry for choice in space.choices for entry in choice.entries):
         for name, text in entry.texts.items():
             place = search.sweep.places.get((name, text), f"{name}={text}")
-            found.update(dict.fromkeys(f"{place}: {line}" for line in _range_problems(entry, name)))
-    return list(found)
+            lines.update(dict.fromkeys(f"{place}: {line}" for line in _range_problems(entry, name)))
+    return list(lines)
 
 
 def _range_problems(entry: Entry, name: str) -> list[str]:

@@ -135,11 +135,11 @@ class Entry:
 
     def filled(self, numbers: Mapping[str, Sequence[str]]) -> dict[str, str]:
         """Return the texts with numbers in place of the ranges, by field."""
-        found = {}
+        texts = {}
         for field, text in self.texts.items():
             given = iter(numbers[field])
-            found[field] = RANGE.sub(lambda _, given=given: next(given), text)  # type: ignore[misc]
-        return found
+            texts[field] = RANGE.sub(lambda _, given=given: next(given), text)  # type: ignore[misc]
+        return texts
 
     def chosen(self, trial: Suggests) -> dict[str, str]:
         """Return the texts with proposed numbers."""
@@ -148,7 +148,7 @@ class Entry:
         }
         return self.filled(
             {
-                field: [one.suggest(trial, name) for one, name in pairs]
+                field: [range_.suggest(trial, name) for range_, name in pairs]
                 for field, pairs in named.items()
             }
         )
@@ -157,7 +157,7 @@ class Entry:
         """Return the numbers that ``point`` has in place of the ranges, by name; None if the entry
         does not have it.
         """
-        found: dict[str, float | int] = {}
+        values: dict[str, float | int] = {}
         if set(point) != set(self.texts):
             return None
         for field, text in self.texts.items():
@@ -165,19 +165,19 @@ class Entry:
             match = re.fullmatch(pattern, point[field])
             if match is None:
                 return None
-            for name, one, number in zip(
+            for name, range_, number in zip(
                 self.names[field], self.ranges[field], match.groups(), strict=True
             ):
-                value = one.number(number)
+                value = range_.number(number)
                 if value is None:
                     return None
-                found[name] = value
-        return found
+                values[name] = value
+        return values
 
     def probe(self, which: int) -> dict[str, str]:
         """Return the texts at the low ends (0), the high ends (1), or between them (2)."""
         return self.filled(
-            {field: [one.probes[which] for one in self.ranges[field]] for field in self.texts}
+            {field: [range_.probes[which] for range_ in self.ranges[field]] for field in self.texts}
         )
 
 
@@ -213,10 +213,10 @@ class Space:
 
     def chosen(self, trial: Suggests) -> dict[str, str]:
         """Return the fields of a proposal, by name."""
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for choice in self.choices:
-            found |= choice.chosen(trial)
-        return found
+            texts |= choice.chosen(trial)
+        return texts
 
     def parameters(self, point: Values) -> dict[str, str | float | int]:
         """Return the sampler's parameters of a proposal with these texts; axes of which ``point``
@@ -225,25 +225,25 @@ class Space:
         Raises:
             SpecError: The space does not have this choice.
         """
-        found: dict[str, str | float | int] = {}
-        left = dict(point)
+        parsed: dict[str, str | float | int] = {}
+        remaining = dict(point)
         for choice in self.choices:
             fields = {field for entry in choice.entries for field in entry.texts}
-            own = {field: left.pop(field) for field in sorted(fields & left.keys())}
-            parameters = choice.parameters(own) if own else {}
+            texts = {field: remaining.pop(field) for field in sorted(fields & remaining.keys())}
+            parameters = choice.parameters(texts) if texts else {}
             if parameters is None:
-                shown = ", ".join(f"{field}={text}" for field, text in own.items())
+                shown = ", ".join(f"{field}={text}" for field, text in texts.items())
                 labels = ", ".join(entry.label for entry in choice.entries)
                 raise SpecError(
                     f"{shown} is not in the search space; legal: {labels}, with a number in "
                     "place of each range"
                 )
-            found |= parameters
-        if left:
+            parsed |= parameters
+        if remaining:
             raise SpecError(
-                f"search does not vary {next(iter(left))}. Try: fields of the search space"
+                f"search does not vary {next(iter(remaining))}. Try: fields of the search space"
             )
-        return found
+        return parsed
 
     @property
     def has_ranges(self) -> bool:
@@ -304,20 +304,20 @@ def _choice(axis: Axis) -> Choice:
         ranges, names = {}, {}
         for field, text in point.items():
             ranges[field] = tuple(Range.parse(match[1]) for match in RANGE.finditer(text))
-            own = list[str]()
+            listed = list[str]()
             for match in RANGE.finditer(text):
                 name = _name(field, text[: match.start()])
                 numbered = (f"{name}.{n}" for n in itertools.count(2))
-                own.append(
+                listed.append(
                     name
-                    if name not in own
-                    else next(fresh for fresh in numbered if fresh not in own)
+                    if name not in listed
+                    else next(fresh for fresh in numbered if fresh not in listed)
                 )
             fresh = all(
-                taken.setdefault(name, one) == one
-                for name, one in zip(own, ranges[field], strict=True)
+                taken.setdefault(name, range_) == range_
+                for name, range_ in zip(listed, ranges[field], strict=True)
             )
-            names[field] = tuple(own if fresh else [f"{name}#{place}" for name in own])
+            names[field] = tuple(listed if fresh else [f"{name}#{place}" for name in listed])
         entries.append(Entry(label, point, names, ranges))
     return Choice(axis.label, tuple(entries))
 

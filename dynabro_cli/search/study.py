@@ -272,7 +272,7 @@ class Study:
         """Return the parameters of every legal combination of the space, each with the key of its
         first run.
         """
-        found: list[tuple[str, Mapping[str, Any]]] = []
+        combinations: list[tuple[str, Mapping[str, Any]]] = []
         for entries in self._space.combinations():
             texts = itertools.chain.from_iterable(entry.texts.items() for entry in entries)
             try:
@@ -280,7 +280,7 @@ class Study:
             except SpecError:
                 continue
             pairs = zip(self._space.choices, entries, strict=True)
-            found.append(
+            combinations.append(
                 (
                     run.key,
                     {
@@ -290,7 +290,7 @@ class Study:
                     },
                 )
             )
-        return found
+        return combinations
 
 
 class _Model(optuna.samplers.TPESampler):
@@ -313,25 +313,25 @@ def _distributions(space: Space) -> dict[str, BaseDistribution]:
     """Return the parameters that all trials have: choices between several entries, and ranges of
     single ones.
     """
-    found: dict[str, BaseDistribution] = {}
+    distributions: dict[str, BaseDistribution] = {}
     for choice in space.choices:
         if len(choice.entries) > 1:
-            found[choice.label] = optuna.distributions.CategoricalDistribution(
+            distributions[choice.label] = optuna.distributions.CategoricalDistribution(
                 [entry.label for entry in choice.entries]
             )
             continue
         (entry,) = choice.entries
         for field in entry.texts:
-            for name, one in zip(entry.names[field], entry.ranges[field], strict=True):
-                if one.whole:
-                    found[name] = optuna.distributions.IntDistribution(
-                        int(one.low), int(one.high), log=one.log
+            for name, range_ in zip(entry.names[field], entry.ranges[field], strict=True):
+                if range_.whole:
+                    distributions[name] = optuna.distributions.IntDistribution(
+                        int(range_.low), int(range_.high), log=range_.log
                     )
                 else:
-                    found[name] = optuna.distributions.FloatDistribution(
-                        one.low, one.high, log=one.log
+                    distributions[name] = optuna.distributions.FloatDistribution(
+                        range_.low, range_.high, log=range_.log
                     )
-    return dict(sorted(found.items()))
+    return dict(sorted(distributions.items()))
 
 
 class Median(optuna.pruners.BasePruner):

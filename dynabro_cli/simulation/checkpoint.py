@@ -84,10 +84,12 @@ class Checkpoint:
                     io.BytesIO(data), map_location="cpu", weights_only=True
                 )
             made_by, of = content.pop("made_by"), content.pop("spec")
-            own = _made_by(code)
-            if made_by != own:
+            current = _made_by(code)
+            if made_by != current:
                 other = [
-                    _word(name) for name in {**own, **made_by} if made_by.get(name) != own.get(name)
+                    _word(name)
+                    for name in {**current, **made_by}
+                    if made_by.get(name) != current.get(name)
                 ]
                 raise CheckpointError(
                     f"the checkpoint was made with another {' and '.join(dict.fromkeys(other))}"

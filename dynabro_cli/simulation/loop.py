@@ -174,9 +174,9 @@ class Simulation:
         """Make one server update: Algorithm 2 from the draw of J_t to x_{t+1}."""
         parts, state, x = self._parts, self._state, self._parts.problem.x
         plan = parts.method.plan_of(state.round, parts.streams.moved("level", state.round))
-        known = state.mask
+        previous = state.mask
         who = identify(parts, state, plan.prefixes[-1], plan.level)
-        changes = changes_of(known, who.drawn) if parts.switching.kept else ()
+        changes = changes_of(previous, who.drawn) if parts.switching.kept else ()
         made = (
             self._gathered(parts.method, plan, who)
             if isinstance(parts.method, GatheringMethod)
@@ -255,9 +255,9 @@ class Simulation:
         follow = self._parts.switching.follow
         if follow is None:
             return acceptance
-        known = None if acceptance is None else float(acceptance)
-        self._state.switching = follow.learn(self._state.switching, known)
-        return known
+        ratio = None if acceptance is None else float(acceptance)
+        self._state.switching = follow.learn(self._state.switching, ratio)
+        return ratio
 
     def _observe(self, who: Identities) -> None:
         """Average losses and batch statistics over the honest workers; the server keeps running
@@ -342,8 +342,8 @@ class Simulation:
         self._state, self._totals = checkpoint.state, checkpoint.totals
         # identities are drawn on the CPU, so their states stay there
         for name in ("method", "aggregator", "attack"):
-            own = getattr(self._state, name)
-            setattr(self._state, name, {key: tensor.to(device) for key, tensor in own.items()})
+            tensors = getattr(self._state, name)
+            setattr(self._state, name, {key: tensor.to(device) for key, tensor in tensors.items()})
         problem.x.copy_(checkpoint.x)
         problem.buffers.copy_(checkpoint.buffers)
         self._step.squares.copy_(checkpoint.squares)

@@ -292,8 +292,8 @@ def check_room(run: Run, device: torch.device, *, compiles: bool, host: bool = T
     free = free_host_memory() if host else None
     if free is not None and (more := need.within(free).host - private_memory()) > free:
         raise too_much(need, more, free, "are free")
-    if device.type == "cuda" and (more := need.within(left := free_memory(device)).device) > left:
-        raise too_much(need, more, left, f"are free on {device}")
+    if device.type == "cuda" and (more := need.within(room := free_memory(device)).device) > room:
+        raise too_much(need, more, room, f"are free on {device}")
 
 
 def too_much(need: Need, needed: float, free: float, where: str) -> SpecError:

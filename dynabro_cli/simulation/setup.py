@@ -103,10 +103,10 @@ def simulate(
     stream = simulate_run(
         run, data_dir=data_dir, device=device, threads=threads, compile=compile, weights=weights
     )
-    return stream if progress is None else _told(stream, progress)
+    return stream if progress is None else _reporting(stream, progress)
 
 
-def _told(
+def _reporting(
     stream: Iterator[events.Event], progress: Callable[[events.Event], object]
 ) -> Iterator[events.Event]:
     for event in stream:
@@ -155,7 +155,7 @@ def simulate_run(
     precision.check(run.spec.precision, str(where))
     keep_pages()
     _set_threads(
-        threads, one=where.type == "cpu" and (threads is None or most_threads) and _is_small(run)
+        threads, single=where.type == "cpu" and (threads is None or most_threads) and _is_small(run)
     )
     if where.type == "cuda":
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -174,7 +174,7 @@ def _is_small(run: Run) -> bool:
     return dimension is not None and dimension * run.spec.workers <= ONE_THREAD_VALUES
 
 
-def _set_threads(threads: int | None, *, one: bool) -> None:
+def _set_threads(threads: int | None, *, single: bool) -> None:
     """Set torch's number of threads; None without ``one`` restores the number from before small
     runs.
     """
@@ -182,8 +182,8 @@ def _set_threads(threads: int | None, *, one: bool) -> None:
     now = torch.get_num_threads()
     # the caller may have set another number since
     before = _threads_before if _threads_before and now == 1 else now
-    _threads_before = before if one else None
-    torch.set_num_threads(1 if one else threads or before)
+    _threads_before = before if single else None
+    torch.set_num_threads(1 if single else threads or before)
 
 
 def _usable(
@@ -269,9 +269,9 @@ def _prepare(
     attack, switching = run.parts.attack, run.parts.switching
     state = State()
     if method.wants_noise:
-        known = checkpoint.noise_bound if checkpoint is not None else None
+        noise_bound = checkpoint.noise_bound if checkpoint is not None else None
         method, aggregator = run.assemble(
-            measure_noise(problem, switching) if known is None else known
+            measure_noise(problem, switching) if noise_bound is None else noise_bound
         )
         state.spent = NOISE_COMPUTATIONS
     who = _answering(spec) if senders < spec.workers else None

@@ -107,8 +107,8 @@ def evaluate(
         data_directory(data_dir),
     )
     where = pick_device(device)
-    known = run.spec.precision != "tf32" or where.type == "cuda"
-    dtype = precision.apply(run.spec.precision if known else "fp32", where)
+    supported = run.spec.precision != "tf32" or where.type == "cuda"
+    dtype = precision.apply(run.spec.precision if supported else "fp32", where)
     loaded = run.parts.task.load()
     with torch.no_grad():
         if not isinstance(loaded, Images):
@@ -138,38 +138,39 @@ def _spec(about: dict[str, str]) -> dict[str, str]:
     )
 
 
-def _fitting(expected: dict[str, Tensor], found: dict[str, Tensor], run: Run) -> dict[str, Tensor]:
+def _fitting(expected: dict[str, Tensor], stored: dict[str, Tensor], run: Run) -> dict[str, Tensor]:
     """Return ``found`` if its names, shapes and kinds of numbers match ``expected``; floating-point
     numbers may differ in size.
 
     Raises:
         ModelFileError: A name, a shape or a kind of numbers differs.
     """
-    wrong = [f"{name} is missing" for name in expected if name not in found]
-    wrong += [f"{name} is not in the model" for name in found if name not in expected]
+    wrong = [f"{name} is missing" for name in expected if name not in stored]
+    wrong += [f"{name} is not in the model" for name in stored if name not in expected]
     wrong += [
-        f"{name} has shape {list(found[name].shape)}, not {list(tensor.shape)}"
+        f"{name} has shape {list(stored[name].shape)}, not {list(tensor.shape)}"
         for name, tensor in expected.items()
-        if name in found and found[name].shape != tensor.shape
+        if name in stored and stored[name].shape != tensor.shape
     ]
     wrong += [
-        f"{name} has numbers of type {_kind(found[name])}, not {_kind(tensor)}"
+        f"{name} has numbers of type {_kind(stored[name])}, not {_kind(tensor)}"
         for name, tensor in expected.items()
-        if name in found
-        and found[name].dtype != tensor.dtype
-        and not (found[name].is_floating_point() and tensor.is_floating_point())
+        if name in stored
+        and stored[name].dtype != tensor.dtype
+        and not (stored[name].is_floating_point() and tensor.is_floating_point())
     ]
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        own = (
+        expected_by = (
             f"model {run.spec.model!r} of task {run.spec.task!r}"
             if run.spec.model
             else f"task {run.spec.task!r}"
         )
         raise ModelFileError(
-            f"the tensors do not fit {own}: {wrong[0]}{more}. Try: --model NAME or --task NAME"
+            f"the tensors do not fit {expected_by}: {wrong[0]}{more}. Try: --model NAME or "
+            "--task NAME"
         )
-    return found
+    return stored
 
 
 def _kind(tensor: Tensor) -> str:

@@ -30,22 +30,22 @@ def environment_id(connection: Connection, versions: str) -> str:
         connection: The transaction that stores the run's row.
         versions: The versions, as JSON.
     """
-    found = hashlib.sha256(versions.encode()).hexdigest()[:DIGITS]
+    digest = hashlib.sha256(versions.encode()).hexdigest()[:DIGITS]
     if (
-        connection.execute(select(environments.c.id).where(environments.c.id == found)).first()
+        connection.execute(select(environments.c.id).where(environments.c.id == digest)).first()
         is None
     ):
         # another process may add the same at this moment
-        connection.execute(_ADD, {"id": found, "versions": versions})
-    return found
+        connection.execute(_ADD, {"id": digest, "versions": versions})
+    return digest
 
 
 def versions_of(connection: Connection, environment: str) -> str:
     """Return the versions of an environment, as JSON."""
-    found: str = connection.execute(
+    versions: str = connection.execute(
         select(environments.c.versions).where(environments.c.id == environment)
     ).scalar_one()
-    return found
+    return versions
 
 
 def as_columns(connection: Connection, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,8 +32,8 @@ def store(engine: Engine, findings: Sequence[Mapping[str, Any]], version: str) -
     """
     now = dt.datetime.now(dt.timezone.utc).replace(tzinfo=None)
     rows = [
-        {**one, "worst": _written(one["worst"]), "version": version, "created_at": now}
-        for one in findings
+        {**finding, "worst": _written(finding["worst"]), "version": version, "created_at": now}
+        for finding in findings
     ]
 
     def put(connection: Connection) -> None:

@@ -87,10 +87,10 @@ def as_json(tags: Iterable[str]) -> str | None:
 def read_tags(stored: object) -> list[str]:
     """Return stored tags; none if they are not a list of texts."""
     try:
-        found = json.loads(stored) if isinstance(stored, str) else []
+        value = json.loads(stored) if isinstance(stored, str) else []
     except (ValueError, RecursionError):
         return []
-    return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
+    return [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []
 
 
 def words_of(row: Mapping[str, Any]) -> str:
@@ -126,12 +126,12 @@ def set_words(
             for number in ids
             if number in stored
         ]
-        own = update(runs).where(runs.c.id == bindparam("number"))
+        change = update(runs).where(runs.c.id == bindparam("number"))
         if add or remove:
-            connection.execute(own.values(tags=bindparam("words")), values)
+            connection.execute(change.values(tags=bindparam("words")), values)
         if note is not None:
             connection.execute(
-                own.values(note=note or None), [{"number": value["number"]} for value in values]
+                change.values(note=note or None), [{"number": value["number"]} for value in values]
             )
 
 

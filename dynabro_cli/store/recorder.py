@@ -319,7 +319,7 @@ class Recorder:
             names = worker_labels.c.keys()
             connection.execute(
                 insert(worker_labels),
-                [dict(zip(names, (run_id, *own), strict=True)) for own in labels],
+                [dict(zip(names, (run_id, *label), strict=True)) for label in labels],
             )
         return run_id
 
@@ -380,11 +380,11 @@ class Recorder:
         # one transaction: a crash between two statements leaves nothing of them; a crash between
         # two commits leaves rows that are newer than the last checkpoint, and ``_go_on`` deletes
         # them when the run resumes
-        own = sign_of_life(connection) | {"wall_seconds": time.monotonic() - self._started}
-        before, self._attempts = self._attempts, [*self._attempts, own["heartbeat_at"]]
+        sign = sign_of_life(connection) | {"wall_seconds": time.monotonic() - self._started}
+        before, self._attempts = self._attempts, [*self._attempts, sign["heartbeat_at"]]
         if ending:
-            own |= {"finished_at": own["heartbeat_at"], **NOBODY}
-        values = counts(self._totals) | own | as_columns(connection, changes)
+            sign |= {"finished_at": sign["heartbeat_at"], **NOBODY}
+        values = counts(self._totals) | sign | as_columns(connection, changes)
         mine = (
             (runs.c.id == self._run_id)
             & (runs.c.owner == self.owner)
@@ -427,10 +427,10 @@ class Recorder:
         """Return True if one of this recorder's earlier attempts has stored the run's end: only the
         answer was lost.
         """
-        found = connection.execute(
+        owner = connection.execute(
             select(runs.c.finished_at).where(runs.c.id == self._run_id)
         ).scalar()
-        return found is not None and found in attempts
+        return owner is not None and owner in attempts
 
     def _lost(self, connection: Connection) -> DynabroError:
         """Leave the current run, which this recorder does not own any more; return the error with

@@ -67,10 +67,10 @@ def digests(connection: Connection, run_id: int | None = None) -> dict[int, str]
     ]
     for name, statement, order in statements:
         for row in _rows(connection, statement, order, run_id):
-            found = hashes.get(row[0])
-            if found is not None:  # other rows belong to runs without a result
-                found.update(f"{name}{encode(row[1:])}".encode())
-    return {number: found.hexdigest() for number, found in hashes.items()}
+            digest = hashes.get(row[0])
+            if digest is not None:  # other rows belong to runs without a result
+                digest.update(f"{name}{encode(row[1:])}".encode())
+    return {number: digest.hexdigest() for number, digest in hashes.items()}
 
 
 def store(connection: Connection, run_id: int | None = None) -> None:
@@ -80,12 +80,12 @@ def store(connection: Connection, run_id: int | None = None) -> None:
         for number, digest in digests(connection, run_id).items()
     ]
     if values:
-        own = (
+        change = (
             update(runs)
             .where(runs.c.id == bindparam("number"))
             .values(rows_digest=bindparam("digest"))
         )
-        connection.execute(own, values)
+        connection.execute(change, values)
 
 
 def changed(connection: Connection) -> dict[int, str]:
@@ -123,14 +123,14 @@ def _rows(
     connection: Connection, statement: str, order: str, run_id: int | None
 ) -> Iterator[Sequence[Any]]:
     condition = "" if run_id is None else f" AND {order.partition(',')[0]} = {int(run_id)}"
-    found = connection.exec_driver_sql(
+    rows = connection.exec_driver_sql(
         f"{statement}{condition} ORDER BY {order}", execution_options={"yield_per": BATCH}
     )
     if connection.dialect.name == "sqlite":
-        yield from found
+        yield from rows
     else:  # only SQLite stores truth as 0 and 1
         yield from (
-            [int(value) if isinstance(value, bool) else value for value in row] for row in found
+            [int(value) if isinstance(value, bool) else value for value in row] for row in rows
         )
 
 

@@ -56,7 +56,7 @@ class SideFiles:
     ) -> None:
         self.folder, self._database = folder, database
         self._checkpoints, self._logs = folder / "checkpoints", folder / "logs"
-        self._tell, self._told = tell, set[Folder]()
+        self._tell, self._warned = tell, set[Folder]()
 
     @classmethod
     def of(cls, database: str | URL, tell: Callable[[str], None] = lambda line: None) -> SideFiles:
@@ -109,11 +109,11 @@ class SideFiles:
 
     def go_without(self, kind: Folder, error: OSError) -> None:
         """Report, once, that a folder cannot be written and what that costs."""
-        if kind not in self._told:
+        if kind not in self._warned:
             self._go_without([kind], _reason(error))
 
     def _go_without(self, kinds: Sequence[Folder], reason: str) -> None:
-        self._told.update(kinds)
+        self._warned.update(kinds)
         folders = " and ".join(str(self.folder / kind) for kind in kinds)
         losses = "; ".join(LOSSES[kind] for kind in kinds)
         advice = "make it writable, or name another folder with DYNABRO_STATE"

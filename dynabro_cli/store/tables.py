@@ -54,11 +54,11 @@ _COMPLETE = get_type_hints(CompleteSpec)
 
 def _columns() -> Iterator[Column[Any]]:
     """Yield the columns of the fields of a run."""
-    for name, one in fields().items():
-        whole = BigInteger if (one.limits["maximum"] or 0) >= 2**31 else Integer
-        kind: type[TypeEngine[Any]] = {str: Text, float: Double, int: whole}[one.type]
+    for name, info in fields().items():
+        whole = BigInteger if (info.limits["maximum"] or 0) >= 2**31 else Integer
+        kind: type[TypeEngine[Any]] = {str: Text, float: Double, int: whole}[info.type]
         yield Column(
-            name, kind, nullable=type(None) in get_args(_COMPLETE[name]), comment=one.column
+            name, kind, nullable=type(None) in get_args(_COMPLETE[name]), comment=info.column
         )
 
 

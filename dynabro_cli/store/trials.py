@@ -68,10 +68,10 @@ def begin(
 
 def list_runs(connection: Connection, sweep_id: int, keys: Sequence[str]) -> None:
     """Add runs to the list of a command."""
-    known = select(sweep_runs.c.run_key).where(
+    stored = select(sweep_runs.c.run_key).where(
         sweep_runs.c.sweep_id == sweep_id, sweep_runs.c.run_key.in_(keys)
     )
-    listed = set(connection.execute(known).scalars())
+    listed = set(connection.execute(stored).scalars())
     fresh = [
         {"sweep_id": sweep_id, "run_key": key} for key in dict.fromkeys(keys) if key not in listed
     ]
@@ -106,7 +106,7 @@ def news(reading: Connection, here: Connection | None) -> tuple[list[dict[str, A
         reading.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings(),
     )
     rows = [dict(row) for row in every if (row["search"], row["number"]) not in wrong]
-    found, different = [], []
+    new_rows, different = [], []
     for name, theirs in itertools.groupby(rows, key=lambda row: str(row["search"])):
         file = name.partition(": ")[0]
         present = select(trials.c.run_keys, trials.c.number).where(trials.c.search == name)
@@ -123,21 +123,21 @@ def news(reading: Connection, here: Connection | None) -> tuple[list[dict[str, A
             different.append(name)
             continue
         after = max(numbers.values(), default=-1) + 1
-        found += (
+        new_rows += (
             [row | {"number": number} for number, row in enumerate(missing, after)]
             if numbers
             else missing
         )
-    return found, different
+    return new_rows, different
 
 
 def copy(reading: Connection, connection: Connection) -> tuple[int, list[str]]:
     """Copy ``news``, and the texts of new searches; return the number of trials, and the searches
     that are left out.
     """
-    found, different = news(reading, connection)
+    missing, different = news(reading, connection)
     wrong = unsound_rows(reading, sweeps)
-    for name in dict.fromkeys(row["search"].partition(": ")[0] for row in found):
+    for name in dict.fromkeys(row["search"].partition(": ")[0] for row in missing):
         theirs = select(sweeps).where(
             sweeps.c.name == name, OF_SEARCH, sweeps.c.id.not_in([number for (number,) in wrong])
         )
@@ -146,9 +146,9 @@ def copy(reading: Connection, connection: Connection) -> tuple[int, list[str]]:
             status = "interrupted" if row["status"] == "running" else row["status"]
             values = {key: value for key, value in row.items() if key != "id"} | {"status": status}
             connection.execute(insert(sweeps).values(values))
-    if found:
-        connection.execute(insert(trials), found)
-    return len(found), different
+    if missing:
+        connection.execute(insert(trials), missing)
+    return len(missing), different
 
 
 def _same_question(text: str | None, other: str | None) -> bool:
@@ -157,8 +157,8 @@ def _same_question(text: str | None, other: str | None) -> bool:
     """
     try:
         first, second = (
-            {k: v for k, v in yaml.safe_load(one or "").items() if k not in CHANGEABLE}
-            for one in (text, other)
+            {k: v for k, v in yaml.safe_load(question or "").items() if k not in CHANGEABLE}
+            for question in (text, other)
         )
     except (AttributeError, ValueError, RecursionError, yaml.YAMLError):
         return False
@@ -211,12 +211,12 @@ def take_over(
         for row in connection.execute(owners).mappings()
         if row["id"] != sweep_id and row["status"] == "running" and not presumed_dead(row, now)
     }
-    left = [
+    dead = [
         trial.number for trial in rows if trial.status != "running" or trial.sweep_id not in alive
     ]
-    which = (trials.c.search == search) & trials.c.number.in_(left)
+    which = (trials.c.search == search) & trials.c.number.in_(dead)
     connection.execute(update(trials).where(which).values(sweep_id=sweep_id, status="running"))
-    return left
+    return dead
 
 
 def unsound(connection: Connection) -> dict[tuple[Any, ...], str]:

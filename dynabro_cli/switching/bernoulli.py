@@ -55,28 +55,28 @@ def bernoulli(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     most = math.floor(parameters.delta_max * m + 1e-9)
     streams = Streams(setting.seed)
     # ticks that each worker stays Byzantine, the current one included
-    left = np.zeros(m, dtype=np.int64)
+    rounds_left = np.zeros(m, dtype=np.int64)
     at = -1
 
     def step(t: int) -> None:
-        np.maximum(left - 1, 0, out=left)
+        np.maximum(rounds_left - 1, 0, out=rounds_left)
         generator = streams.moved("identities", t)
         drawn = generator.random(m) < parameters.p
         if parameters.draws == "all":
-            left[drawn & (left > 0)] = parameters.D
-        turning = np.flatnonzero(drawn & (left == 0))
-        room = most - int((left > 0).sum())
+            rounds_left[drawn & (rounds_left > 0)] = parameters.D
+        turning = np.flatnonzero(drawn & (rounds_left == 0))
+        room = most - int((rounds_left > 0).sum())
         if len(turning) > room:
             turning = generator.choice(turning, room, replace=False)
-        left[turning] = parameters.D
+        rounds_left[turning] = parameters.D
 
     def mask(t: int) -> Tensor:
         nonlocal at
         if t < at:
-            left[:], at = 0, -1
+            rounds_left[:], at = 0, -1
         while at < t:
             at += 1
             step(at)
-        return torch.from_numpy(left > 0)
+        return torch.from_numpy(rounds_left > 0)
 
     return Switching(mask)

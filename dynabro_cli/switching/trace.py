@@ -83,9 +83,9 @@ def trace(parameters: Parameters, setting: SwitchingSetting) -> Switching:
         if parameters.repeat:
             t %= rows[-1].tick + 1
         place = bisect_right(rows, t, key=lambda row: row.tick) - 1
-        found = np.zeros(setting.workers, dtype=bool)
-        found[list(rows[place].byzantine)] = True
-        return torch.from_numpy(found)
+        byzantine = np.zeros(setting.workers, dtype=bool)
+        byzantine[list(rows[place].byzantine)] = True
+        return torch.from_numpy(byzantine)
 
     counts = {len(row.byzantine) for row in rows}
     return Switching(mask, counts.pop() if len(counts) == 1 else None, kept=True)
@@ -112,11 +112,11 @@ def _content(file: str, expected: str | None) -> str:
     hash.
     """
     data = _read(file)
-    found = hashlib.sha256(data).hexdigest()[:HASH_DIGITS]
-    if expected is not None and found != expected:
+    digest = hashlib.sha256(data).hexdigest()[:HASH_DIGITS]
+    if expected is not None and digest != expected:
         raise SpecError(
             f"switching 'trace': file={file} does not have the content of hash={expected}, but "
-            f"of hash={found}; leave hash= "
+            f"of hash={digest}; leave hash= "
             "out to use the file as it is now"
         )
     try:

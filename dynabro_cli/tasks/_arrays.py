@@ -54,7 +54,7 @@ def images_of(arrays: Any, name: str) -> Images:
     """
     sets = [arrays] if _is_dataset(arrays) else list(arrays)
     arrays = [
-        part for one in sets for part in (_stacked(one, name) if _is_dataset(one) else (one,))
+        part for data in sets for part in (_stacked(data, name) if _is_dataset(data) else (data,))
     ]
     if len(arrays) not in (2, 4):
         raise SpecError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.lazy import torch
-from dynabro_cli.machine.cache_folder import one_at_a_time
+from dynabro_cli.machine.cache_folder import locked
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +63,7 @@ def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         # stdout is for data
-        with contextlib.redirect_stdout(io.StringIO()), one_at_a_time(data_dir):
+        with contextlib.redirect_stdout(io.StringIO()), locked(data_dir):
             with contextlib.suppress(*UNREADABLE):
                 # another process downloaded it meanwhile
                 return kind(root=data_dir, train=train, download=False)
@@ -104,9 +104,9 @@ def wrong_file(folder: Path, checksums: Iterable[tuple[str, str | None]]) -> Pat
     """
     from torchvision.datasets.utils import check_integrity
 
-    found = ((folder / name, md5) for name, md5 in checksums)
+    files = ((folder / name, md5) for name, md5 in checksums)
     return next(
-        (path for path, md5 in found if path.is_file() and not check_integrity(path, md5)), None
+        (path for path, md5 in files if path.is_file() and not check_integrity(path, md5)), None
     )
 
 

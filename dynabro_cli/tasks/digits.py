@@ -110,9 +110,12 @@ def _split(labels: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarr
     exact = np.bincount(labels) * TRAIN_SIZE / len(labels)
     sizes = np.floor(exact).astype(np.int64)
     for remainder in np.unique(exact - sizes)[::-1]:
-        tied, left = np.flatnonzero(exact - np.floor(exact) == remainder), TRAIN_SIZE - sizes.sum()
-        if left:
-            sizes[generator.choice(tied, min(left, len(tied)), replace=False)] += 1
+        tied, missing = (
+            np.flatnonzero(exact - np.floor(exact) == remainder),
+            TRAIN_SIZE - sizes.sum(),
+        )
+        if missing:
+            sizes[generator.choice(tied, min(missing, len(tied)), replace=False)] += 1
     orders = [generator.permutation(np.flatnonzero(labels == label)) for label in range(len(sizes))]
     train = np.concatenate([order[:size] for order, size in zip(orders, sizes, strict=True)])
     test = np.concatenate([order[size:] for order, size in zip(orders, sizes, strict=True)])

@@ -185,11 +185,11 @@ def _find(root: Path, split: str, side: int | None) -> Pictures:
             if entry.is_dir() and not entry.name.startswith(".")
         )
         for label, name in enumerate(classes):
-            found = files_under(folder / name, is_image)
-            if not found:
+            images = files_under(folder / name, is_image)
+            if not images:
                 raise NotFoundError(f"{missing}: {name!r} has none")
-            paths += found
-            labels += [label] * len(found)
+            paths += images
+            labels += [label] * len(images)
     except OSError as error:
         raise NotFoundError(missing) from error
     except ValueError as error:
@@ -217,34 +217,36 @@ def check_memory(root: Path, pixels: int) -> None:
         )
 
 
-def _differing(path: str, size: tuple[int, int], found: Pictures) -> NotFoundError:
+def _differing(path: str, size: tuple[int, int], pictures: Pictures) -> NotFoundError:
     return NotFoundError(
-        f"{path} is {size[::-1]}, but the first image is {found.size[::-1]} "
-        f"({found.paths[0]}). Try: images of one size, or "
-        f"task=image-folder with size={min(found.size)}, which resizes them"
+        f"{path} is {size[::-1]}, but the first image is {pictures.size[::-1]} "
+        f"({pictures.paths[0]}). Try: images of one size, or "
+        f"task=image-folder with size={min(pictures.size)}, which resizes them"
     )
 
 
-def read_pictures(found: Pictures) -> tuple[Tensor, Tensor]:
+def read_pictures(pictures: Pictures) -> tuple[Tensor, Tensor]:
     """Read images as uint8 [n, c, h, w], with their labels [n]."""
     from PIL import Image
 
-    width, height = found.size
-    images = np.empty((len(found.paths), height, width, CHANNELS), dtype=np.uint8)
-    for index, path in enumerate(found.paths):
+    width, height = pictures.size
+    images = np.empty((len(pictures.paths), height, width, CHANNELS), dtype=np.uint8)
+    for index, path in enumerate(pictures.paths):
         with _opened(path) as image:
             if image.mode not in MODES:
                 raise NotFoundError(
                     f"{path} has pixels of mode {image.mode}, and only 8 bits are read. "
                     "Try: save it with 8 bits, or task=npz with arrays of floats"
                 )
-            if image.size != found.size and not found.resized:
-                raise _differing(path, image.size, found)
+            if image.size != pictures.size and not pictures.resized:
+                raise _differing(path, image.size, pictures)
             colours = image.convert("RGB")
             images[index] = np.asarray(
-                colours.resize(found.size, Image.Resampling.BILINEAR) if found.resized else colours
+                colours.resize(pictures.size, Image.Resampling.BILINEAR)
+                if pictures.resized
+                else colours
             )
-    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.tensor(found.labels)
+    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.tensor(pictures.labels)
 
 
 @contextlib.contextmanager

@@ -112,8 +112,8 @@ def text_file(parameters: Parameters, setting: TaskSetting) -> Task:
         )
 
     def look() -> tuple[ImageShape, int, int]:
-        found = load()
-        return found.shape, len(found.train_labels), len(found.test_labels)
+        texts = load()
+        return texts.shape, len(texts.train_labels), len(texts.test_labels)
 
     return Task(DEFAULTS, load, look=look)
 

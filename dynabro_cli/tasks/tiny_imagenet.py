@@ -65,9 +65,9 @@ def find(root: Path) -> tuple[Pictures, Pictures]:
         numbers = {name: number for number, name in enumerate(classes)}
         paths, labels = list[str](), list[int]()
         for name in classes:
-            found = files_under(root / "train" / name / "images", is_image)
-            paths += found
-            labels += [numbers[name]] * len(found)
+            images = files_under(root / "train" / name / "images", is_image)
+            paths += images
+            labels += [numbers[name]] * len(images)
         lines = (root / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()
         rows = [line.split("\t") for line in lines if line]
         test = [str(root / "val" / "images" / row[0]) for row in rows]

@@ -36,21 +36,21 @@ def component(kind: str, text: str, plugin: str | Path | None) -> Component[Any]
     if plugin is not None:
         load_plugin(plugin)
     registry: Registry[Any] = REGISTRIES[kind]
-    found = registry.parse(text)
+    parsed = registry.parse(text)
     require(
-        found.entry.summary.strip(),
+        parsed.entry.summary.strip(),
         f"{text}: the factory needs a docstring; 'dynabro list' shows its first line",
     )
     require(
-        found.entry.reference.strip(),
+        parsed.entry.reference.strip(),
         f"{text}: it needs a reference, such as the paper and the number of its algorithm",
     )
-    again = registry.parse(found.text)
+    again = registry.parse(parsed.text)
     require(
-        again.parameters == found.parameters,
-        f"{text}: its parameters change when {found.text!r} is read again",
+        again.parameters == parsed.parameters,
+        f"{text}: its parameters change when {parsed.text!r} is read again",
     )
-    return found
+    return parsed
 
 
 def same(first: Tensor, second: Tensor) -> bool:
@@ -112,10 +112,12 @@ def _numbers(events: list[Event]) -> list[Any]:
     """Return the numbers of rounds and evaluations, one by one, because events may hold any number
     of rounds.
     """
-    found: list[Any] = []
+    numbers: list[Any] = []
     for event in events:
         if isinstance(event, RoundsDone):
-            found += [(one.round, one.byzantine, one.gradient_norm) for one in event.rounds]
+            numbers += [
+                (round_.round, round_.byzantine, round_.gradient_norm) for round_ in event.rounds
+            ]
         elif isinstance(event, Evaluated):
-            found.append((event.test_accuracy, event.test_loss, event.gap))
-    return found
+            numbers.append((event.test_accuracy, event.test_loss, event.gap))
+    return numbers

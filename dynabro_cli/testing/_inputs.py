@@ -36,12 +36,12 @@ def check_model(
         AssertionError: A promise is broken; the message says which.
         SpecError: The model does not exist, or not for this shape.
     """
-    found, images = component("models", text, plugin), ImageShape(*shape)
+    parsed, images = component("models", text, plugin), ImageShape(*shape)
     models = []
     for _ in range(2):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            models.append(found.build(images))
+            models.append(parsed.build(images))
     model, again = models
     inputs = torch.rand(5, *shape[:3])
     logits = model(inputs)
@@ -60,7 +60,8 @@ def check_model(
         "initialisation",
     )
     require(
-        any(one.requires_grad for one in model.parameters()), f"{text}: it has nothing to train"
+        any(weight.requires_grad for weight in model.parameters()),
+        f"{text}: it has nothing to train",
     )
     d: int = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     labels = torch.randint(shape[3], (2, 5), generator=torch.Generator().manual_seed(0))
@@ -88,23 +89,26 @@ def check_task(
         AssertionError: A promise is broken; the message says which.
         SpecError: The task does not exist.
     """
-    found = component("tasks", text, plugin)
+    parsed = component("tasks", text, plugin)
     setting = TaskSetting(data_directory(data_dir))
-    task = found.build(setting)
+    task = parsed.build(setting)
     data: Images | Objective = task.load()
     require(
         isinstance(data, Images) == task.trains_model,
         f"{text}: load must return Images, or the task must have trains_model=False",
     )
     if isinstance(data, Images):
-        _check_images(text, data, found.build(setting).load())
+        _check_images(text, data, parsed.build(setting).load())
         require(
             task.shape in (None, data.shape),
             f"{text}: its data have the shape {data.shape}, but it declares {task.shape}",
         )
         sizes = len(data.train_labels), len(data.test_labels)
         declared = task.train_size, task.test_size
-        fitting = all(own in (None, size) for own, size in zip(declared, sizes, strict=True))
+        fitting = all(
+            size_declared in (None, size)
+            for size_declared, size in zip(declared, sizes, strict=True)
+        )
         require(fitting, f"{text}: its data have {sizes} samples, but it declares {declared}")
         require(task.defaults.model is not None, f"{text}: its defaults need a model")
         check_run(text, task=text, batch_size=min(2, sizes[0]))
@@ -174,8 +178,8 @@ def check_partition(
         AssertionError: A promise is broken; the message says which.
         SpecError: The partition does not exist, or not for m.
     """
-    found = component("partitions", text, plugin)
-    split = found.build(PartitionSetting(workers)).split
+    parsed = component("partitions", text, plugin)
+    split = parsed.build(PartitionSetting(workers)).split
     if split is None:
         return [samples] * workers
     labels = np.random.Generator(np.random.Philox(1)).integers(4, size=samples)

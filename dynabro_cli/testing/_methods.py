@@ -11,8 +11,8 @@ from torch import Tensor
 
 from dynabro_cli.methods._api import (
     JudgingMethod,
-    Known,
     MeansMethod,
+    Measured,
     Method,
     MethodSetting,
     Plan,
@@ -53,7 +53,7 @@ def check_method(text: str, *, plugin: str | Path | None = None) -> None:
             f"{text}: prefixes must grow, but are {prefixes}",
         )
         require(
-            all(isinstance(one, int) for one in prefixes),
+            all(isinstance(prefix, int) for prefix in prefixes),
             f"{text}: prefixes must be ints, not {prefixes}",
         )
     if isinstance(method, MeansMethod):
@@ -69,19 +69,19 @@ def directions(
     for d = 1.
     """
     component("methods", text, plugin)
-    method, found = _made(text), []
+    method, values = _made(text), []
     state: State = {}
     for number in aggregates:
         aggregate = torch.tensor([number], dtype=torch.float64)
         if method.settle is not None:
             aggregate, state = method.settle(aggregate, state)
-        found.append(float(senders(method).direct([aggregate], Plan(None, (1,)))[0]))
-    return found
+        values.append(float(senders(method).direct([aggregate], Plan(None, (1,)))[0]))
+    return values
 
 
 def _made(text: str) -> Method:
     method: Method = component("methods", text, None).build(MethodSetting(M, 1000, 0.1))
-    return method if method.with_known is None else method.with_known(Known(1.0, 0.1, 1.0))
+    return method if method.with_measured is None else method.with_measured(Measured(1.0, 0.1, 1.0))
 
 
 def _plans(method: Method) -> list[Plan]:

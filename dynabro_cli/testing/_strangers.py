@@ -37,66 +37,67 @@ def check_attack(text: str, *, plugin: str | Path | None = None, beta: float | N
     for workers in (1, 2, M):
         _check_numbers(text, make_attack(text, workers=workers, beta=beta)._attack, workers)
     attack = make_attack(text, workers=M, beta=beta)._attack
-    _check_own(text, attack)
+    _check_reading(text, attack)
     _check_labels(text, attack)
     method = "sgd" if beta is None else f"momentum:beta={beta}"
     where = {"task": "digits", "model": "logistic"} if attack.labels is not None else {}
     check_run(text, attack=text, method=method, **where)
 
 
-def _own(workers: int, seed: int = 0) -> Tensor:
+def _vectors(workers: int, seed: int = 0) -> Tensor:
     return torch.randn(workers, 6, generator=torch.Generator().manual_seed(seed))
 
 
-def _sent(attack: Attack, own: Tensor, byzantine: Tensor, state: State) -> Tensor:
+def _sent(attack: Attack, vectors: Tensor, byzantine: Tensor, state: State) -> Tensor:
     seen = (
-        (Defence(honest_mean(own, byzantine), lambda vectors: vectors.median(0).values),)
+        (Defence(honest_mean(vectors, byzantine), lambda messages: messages.median(0).values),)
         if attack.sees_defence
         else ()
     )
-    messages: Tensor = attack.messages(own, byzantine, state, *seen)
+    messages: Tensor = attack.messages(vectors, byzantine, state, *seen)
     return messages
 
 
-def _next(attack: Attack, own: Tensor, byzantine: Tensor, state: State) -> State:
+def _next(attack: Attack, vectors: Tensor, byzantine: Tensor, state: State) -> State:
     if attack.observe is not None:
-        state = attack.observe(own, byzantine, state)
+        state = attack.observe(vectors, byzantine, state)
     state = attack.advance(byzantine, state)
-    return state if attack.follow is None else attack.follow(honest_mean(own, byzantine), state)
+    return state if attack.follow is None else attack.follow(honest_mean(vectors, byzantine), state)
 
 
 def _check_numbers(text: str, attack: Attack, workers: int) -> None:
     state = dict(attack.initial)
     for count in (*range(workers + 1), 0):
-        own, byzantine = (
-            _own(workers, count),
+        vectors, byzantine = (
+            _vectors(workers, count),
             torch.randperm(workers, generator=torch.Generator().manual_seed(count)) < count,
         )
-        before, kept = own.clone(), {name: value.clone() for name, value in state.items()}
+        before, kept = vectors.clone(), {name: value.clone() for name, value in state.items()}
         where = f"{text} with {count} of {workers} workers Byzantine"
         try:
-            messages = _sent(attack, own, byzantine, state)
+            messages = _sent(attack, vectors, byzantine, state)
         except Exception as error:
             raise AssertionError(
                 f"{where}: it raises {type(error).__name__}: {first_line(error)}"
             ) from error
-        require(same(own, before), f"{where}: it changes its input; clone it")
+        require(same(vectors, before), f"{where}: it changes its input; clone it")
         require(
-            messages.shape == own.shape and messages.dtype == own.dtype,
+            messages.shape == vectors.shape and messages.dtype == vectors.dtype,
             f"{where}: messages must have the vectors' shape and type",
         )
         require(
-            same(messages[~byzantine], own[~byzantine]), f"{where}: the honest rows must not change"
+            same(messages[~byzantine], vectors[~byzantine]),
+            f"{where}: the honest rows must not change",
         )
         require(
             not attack.finite or messages.isfinite().all(),
             f"{where}: it sends NaN or Inf; say finite=False",
         )
         require(
-            same(_sent(attack, own, byzantine, state), messages),
+            same(_sent(attack, vectors, byzantine, state), messages),
             f"{where}: called again, it sends other messages",
         )
-        following = _next(attack, own, byzantine, state)
+        following = _next(attack, vectors, byzantine, state)
         require(
             state.keys() == kept.keys() and all(same(state[name], kept[name]) for name in kept),
             f"{where}: it changes its state in place; return a new one",
@@ -111,11 +112,11 @@ def _check_numbers(text: str, attack: Attack, workers: int) -> None:
         )
 
 
-def _check_own(text: str, attack: Attack) -> None:
-    byzantine, own = torch.arange(M) < 4, _own(M)
-    others = torch.where(byzantine[:, None], own - 9, own)
+def _check_reading(text: str, attack: Attack) -> None:
+    byzantine, base = torch.arange(M) < 4, _vectors(M)
+    others = torch.where(byzantine[:, None], base - 9, base)
     first, second = (
-        _sent(attack, vectors, byzantine, dict(attack.initial)) for vectors in (own, others)
+        _sent(attack, vectors, byzantine, dict(attack.initial)) for vectors in (base, others)
     )
     require(
         attack.reads_own or same(first, second),
@@ -161,20 +162,20 @@ def check_switching(
 
     def schedule(order: list[int]) -> dict[int, Tensor]:
         strategy = make_switching(text, workers=workers, byzantine=byzantine, seed=3)
-        found = {}
+        masks = {}
         for tick in order:
             mask = strategy.mask(tick)
             require(
                 mask.shape == (workers,) and mask.dtype == torch.bool,
                 f"{text}: a mask must be bool [{workers}]",
             )
-            found[tick] = mask.clone()
+            masks[tick] = mask.clone()
             mask.logical_not_()
             require(
-                torch.equal(strategy.mask(tick), found[tick]),
+                torch.equal(strategy.mask(tick), masks[tick]),
                 f"{text}: a mask must belong to the caller; clone it",
             )
-        return found
+        return masks
 
     torch.manual_seed(0)
     forwards = schedule(list(range(TICKS)))

@@ -69,7 +69,7 @@ def history_window(run: Run, rounds: int = MOST_ROUNDS, noise_bound: float | Non
     """
     method, aggregator = run.assemble(noise_bound or 1.0)
     spec = dataclasses.replace(run.spec, attack="none", attack_entry="gradient")
-    nobody = memoryless(lambda own, _: own)
+    nobody = memoryless(lambda state, _: state)
     parts = Parts(
         spec,
         None,  # type: ignore[arg-type]
@@ -179,12 +179,12 @@ class _Course:
             (self._workers, 2)
         )
         noise = torch.from_numpy(draws)
-        found: Tensor = (self.x if points is None else points) + self._noise * noise / noise.norm(
+        noisy: Tensor = (self.x if points is None else points) + self._noise * noise / noise.norm(
             dim=1, keepdim=True
         )
         if self._round == computation == 0 and points is None:
-            found[0] -= self._disturbance * noise[0].sign() / math.sqrt(2)
-        return found
+            noisy[0] -= self._disturbance * noise[0].sign() / math.sqrt(2)
+        return noisy
 
     def large(self, batches: int) -> Tensor:
         """Return the mean of ``batches`` mini-batch gradients of each worker."""
@@ -195,13 +195,13 @@ class _Course:
         return gradients
 
 
-def _alike(one: Mapping[str, Tensor], other: Mapping[str, Tensor], tolerance: float) -> bool:
-    if one.keys() != other.keys():
+def _alike(state: Mapping[str, Tensor], other: Mapping[str, Tensor], tolerance: float) -> bool:
+    if state.keys() != other.keys():
         return False
-    exact = {name for name, value in one.items() if not value.is_floating_point()}
+    exact = {name for name, value in state.items() if not value.is_floating_point()}
     return all(
         torch.equal(value, other[name])
         if name in exact
         else bool((value - other[name]).abs().max() <= tolerance)
-        for name, value in one.items()
+        for name, value in state.items()
     )

@@ -111,8 +111,8 @@ def ratio(rule: Aggregator, messages: Tensor, byzantine: int) -> Tensor:
     noise = ROUNDING * messages.detach().abs().max()
     spread = (honest - mean).square().sum(1).mean().sqrt()
     error = ((aggregate - mean).norm() - noise).clamp_min(0)
-    found: Tensor = (error / (spread + noise).clamp_min(torch.finfo(messages.dtype).tiny)).square()
-    return found.nan_to_num(nan=torch.inf)
+    ratios: Tensor = (error / (spread + noise).clamp_min(torch.finfo(messages.dtype).tiny)).square()
+    return ratios.nan_to_num(nan=torch.inf)
 
 
 class _Search:
@@ -141,13 +141,13 @@ class _Search:
     def value(self, messages: Matrix) -> float:
         """Return the ratio at an input, at most ``LARGE``."""
         self.evaluations += 1
-        found = min(
+        lowest = min(
             float(ratio(self._subject.rule, torch.from_numpy(messages), self._subject.byzantine)),
             self._large,
         )
-        if found > self.best:
-            self.best, self.worst = found, messages
-        return found
+        if lowest > self.best:
+            self.best, self.worst = lowest, messages
+        return lowest
 
     def climb(self, messages: Matrix, generator: np.random.Generator, *, gradient: bool) -> None:
         """Climb from an input: a third of the steps along its gradient, if it has one, and then
@@ -160,9 +160,9 @@ class _Search:
             if self.over:
                 return
             moved = move(messages, self._subject.byzantine, generator)
-            found = self.value(moved)
-            if found >= value:
-                messages, value = moved, found
+            candidate = self.value(moved)
+            if candidate >= value:
+                messages, value = moved, candidate
 
     def _ascend(self, messages: Matrix, value: float, steps: int) -> tuple[Matrix, float]:
         """Take steps along the gradient: longer after each step up, shorter after any other
@@ -174,9 +174,9 @@ class _Search:
                 break
             size = float(np.abs(messages - messages[self._subject.byzantine :].mean(0)).max())
             moved = messages + step * size * slope
-            found = self.value(moved)
-            if found > value:
-                messages, value, step, slope = moved, found, 1.5 * step, self.slope(moved)
+            candidate = self.value(moved)
+            if candidate > value:
+                messages, value, step, slope = moved, candidate, 1.5 * step, self.slope(moved)
             else:
                 step /= 2
         return messages, value
@@ -188,12 +188,12 @@ class _Search:
         tensor = torch.from_numpy(messages).requires_grad_()
         try:
             value = ratio(self._subject.rule, tensor, self._subject.byzantine)
-            (found,) = torch.autograd.grad(value, tensor)
+            (gradient,) = torch.autograd.grad(value, tensor)
         # autograd raises this for ``out=``, and for a result without a gradient
         except RuntimeError:
             return None
-        length = float(found.norm())
-        return (found / length).numpy() if 0 < length < np.inf else None
+        length = float(gradient.norm())
+        return (gradient / length).numpy() if 0 < length < np.inf else None
 
 
 def differentiable(subject: Subject, dimension: int) -> bool:

@@ -187,11 +187,11 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
     rows = []
     groups = dict(tuple(evaluations.groupby("run_id")))
     for run in runs.to_dict("records"):
-        own = groups.get(run["id"])
-        if own is None or own["gap"].isna().iloc[0]:
+        run_evaluations = groups.get(run["id"])
+        if run_evaluations is None or run_evaluations["gap"].isna().iloc[0]:
             continue  # its first evaluation is skipped
         part, setting = part_of(run)
-        gap = GAP if part == "optimum" else float(own["gap"].iloc[0])
+        gap = GAP if part == "optimum" else float(run_evaluations["gap"].iloc[0])
         rows.append(
             {
                 "part": part,
@@ -209,14 +209,14 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
                 or (part == "delta" and run["byzantine"] == 0),
             }
         )
-    found = pd.DataFrame(rows)
-    if found.empty:
-        return found
-    still = found[found["still"]].set_index(["part", "setting", "seed"])["value"]
-    moving = ~found["part"].isin(["rounds", "optimum"])
-    places = pd.MultiIndex.from_frame(found.loc[moving, ["part", "setting", "seed"]])
-    found.loc[moving, "value"] -= still.reindex(places).to_numpy()
-    return found[~found["still"]].drop(columns="still")
+    points = pd.DataFrame(rows)
+    if points.empty:
+        return points
+    still = points[points["still"]].set_index(["part", "setting", "seed"])["value"]
+    moving = ~points["part"].isin(["rounds", "optimum"])
+    places = pd.MultiIndex.from_frame(points.loc[moving, ["part", "setting", "seed"]])
+    points.loc[moving, "value"] -= still.reindex(places).to_numpy()
+    return points[~points["still"]].drop(columns="still")
 
 
 def cells(measured: pd.DataFrame) -> pd.DataFrame:
@@ -252,49 +252,49 @@ def cells(measured: pd.DataFrame) -> pd.DataFrame:
         "theory": groups["theory"].mean(),
         "whole": groups["whole"].agg(lambda values: values.mean(skipna=False)),
     }
-    found = (
+    means = (
         pd.DataFrame(columns)
         .assign(control=lambda points: control.reindex(points.index))
         .reset_index()
         .drop(columns="place")
     )
-    found.loc[found["part"] != "rounds", "control"] = 0.0
-    return found.sort_values(["part", "setting", "x"], kind="stable", ignore_index=True)
+    means.loc[means["part"] != "rounds", "control"] = 0.0
+    return means.sort_values(["part", "setting", "x"], kind="stable", ignore_index=True)
 
 
 def slopes(points: pd.DataFrame) -> list[Slope]:
     """Return the exponent of every series with points, in the order of ``PARTS``."""
-    found = []
+    fitted = []
     for part, about in PARTS.items():
         for setting, predicted in about.predicted.items():
-            own = series(points, part, setting)
-            if own.empty:
+            means = series(points, part, setting)
+            if means.empty:
                 continue
-            fit = power_law(list(own["x"]), list(own["mean"])) or PowerLaw(
+            fit = power_law(list(means["x"]), list(means["mean"])) or PowerLaw(
                 math.nan, math.nan, math.nan, math.nan, 0
             )
-            theory = power_law(list(own["x"]), list(own["theory"]))
-            control = power_law(list(own["x"]), list(own["control"]))
-            found.append(
+            theory = power_law(list(means["x"]), list(means["theory"]))
+            control = power_law(list(means["x"]), list(means["control"]))
+            fitted.append(
                 Slope(
                     *(part, setting, about.against, about.quantity),
                     points=fit.points,
-                    left_out=len(own) - fit.points,
-                    unclear=int((own["mean"] <= half_width(own["std"], own["n"])).sum()),
-                    seeds=int(own["n"].min()),
+                    left_out=len(means) - fit.points,
+                    unclear=int((means["mean"] <= half_width(means["std"], means["n"])).sum()),
+                    seeds=int(means["n"].min()),
                     slope=fit.slope,
                     low=fit.low,
                     high=fit.high,
                     predicted=predicted,
                     of_bound=theory.slope if theory else math.nan,
-                    share=float((own["whole"] / own["bound"]).max()),
+                    share=float((means["whole"] / means["bound"]).max()),
                     control=(math.nan,) * 3
                     if control is None
                     else (control.slope, control.low, control.high),
-                    controlled=bool(own["control"].notna().all()),
+                    controlled=bool(means["control"].notna().all()),
                 )
             )
-    return found
+    return fitted
 
 
 def series(points: pd.DataFrame, part: str, setting: str) -> pd.DataFrame:

@@ -40,14 +40,14 @@ class Effort:
         """Return the problems of the values, one per line."""
         limits = {"dimension": 1, "restarts": 1, "steps": 1, "seed": 0}
         values = {name: getattr(self, name) for name in limits}
-        found = [
+        lines = [
             f"{name}={value} is not legal. Try: --{name} with a whole number >= {limits[name]}"
             for name, value in values.items()
             if value < limits[name]
         ]
         if not self.seconds > 0:
-            found.append(f"seconds={self.seconds:g} is not legal. Try: --seconds with a number > 0")
-        return found
+            lines.append(f"seconds={self.seconds:g} is not legal. Try: --seconds with a number > 0")
+        return lines
 
 
 class Subject(NamedTuple):
@@ -83,27 +83,27 @@ def subjects(
         )
     if problems:
         raise SpecError(problems)
-    found: list[Subject] = []
+    chosen: list[Subject] = []
     refused: dict[str, list[str]] = {}
     for text in texts or REGISTRY.entries():
         try:
-            found.append(subject(text, pre, workers, byzantine))
+            chosen.append(subject(text, pre, workers, byzantine))
         except SpecError as error:
             refused[text] = error.problems
     if texts and refused:
         raise SpecError(list(dict.fromkeys(line for lines in refused.values() for line in lines)))
-    return list({one.text: one for one in found}.values()), refused
+    return list({kept.text: kept for kept in chosen}.values()), refused
 
 
 def subject(text: str, pre: Sequence[str], workers: int, byzantine: int) -> Subject:
     """Return the rule that ``text`` names, after the pre-aggregators ``pre``; raise SpecError if it
     is not legal.
     """
-    *own, rule = split_chain(text) or [text]
+    *before, rule = split_chain(text) or [text]
     registry, setting = pre_aggregators.REGISTRY, AggregatorSetting(workers, byzantine, UNIT)
     chain = [
         registry.parse(part)
-        for part in [*(word for item in pre for word in split_chain(item)), *own]
+        for part in [*(word for item in pre for word in split_chain(item)), *before]
     ]
     component: Component[Any] = REGISTRY.parse(rule)
     built = build_chain(component, chain, setting)

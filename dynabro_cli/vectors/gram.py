@@ -124,21 +124,21 @@ def radii(gram: Tensor) -> Tensor:
 def _looked(messages: Tensor, kernel: native.Library | None = None) -> Tensor:
     """Return the Gram matrix with only as much work as these messages need."""
     exact = messages.numel() <= SMALL
-    found, equal = _multiplied(messages.double() if exact else messages, kernel)
-    if not exact and not _in_range(found.diagonal(), messages):
+    products, equal = _multiplied(messages.double() if exact else messages, kernel)
+    if not exact and not _in_range(products.diagonal(), messages):
         exact = True
-        found, equal = _multiplied(messages.double(), kernel)
-    first = _equal_rows(equal, found)
+        products, equal = _multiplied(messages.double(), kernel)
+    first = _equal_rows(equal, products)
     if first is None:
         messages = (messages.double() if exact else messages) - messages.index_select(
-            0, central(found)
+            0, central(products)
         )
-        found, equal = _multiplied(messages, kernel)
-        first = _equal_rows(equal, found)
+        products, equal = _multiplied(messages, kernel)
+        first = _equal_rows(equal, products)
     if first is None or first == list(range(len(first))):
-        return found
+        return products
     places = torch.tensor(first)  # so that equal messages tie, whatever the rounding
-    return found.index_select(0, places).index_select(1, places)
+    return products.index_select(0, places).index_select(1, places)
 
 
 def _multiplied(vectors: Tensor, kernel: native.Library | None) -> tuple[Tensor, Equal]:
@@ -146,8 +146,8 @@ def _multiplied(vectors: Tensor, kernel: native.Library | None) -> tuple[Tensor,
     j are equal.
     """
     if kernel is not None and vectors.dtype == torch.float32:
-        found, first = products_by(kernel, vectors)
-        return found, lambda i, j: all(first[a] == first[b] for a, b in zip(i, j, strict=True))
+        products, first = products_by(kernel, vectors)
+        return products, lambda i, j: all(first[a] == first[b] for a, b in zip(i, j, strict=True))
     return _products(vectors), lambda i, j: torch.equal(vectors[i], vectors[j])
 
 
@@ -162,9 +162,9 @@ def products_by(kernel: native.Library, vectors: Tensor) -> tuple[Tensor, list[i
     vectors = vectors if vectors.stride(1) == 1 else vectors.contiguous()
     m, d = vectors.shape
     scratch = torch.empty(kernel.number("scratch", kernel.threads, m, d), dtype=torch.uint8)
-    found, first = torch.empty(m, m, dtype=torch.float64), torch.empty(m, dtype=torch.int32)
-    kernel.run("products", scratch, vectors, m, d, vectors.stride(0), found, first)
-    return found, first.tolist()
+    products, first = torch.empty(m, m, dtype=torch.float64), torch.empty(m, dtype=torch.int32)
+    kernel.run("products", scratch, vectors, m, d, vectors.stride(0), products, first)
+    return products, first.tolist()
 
 
 def _in_units(messages: Tensor) -> Tensor:
@@ -190,11 +190,11 @@ def _products(vectors: Tensor) -> Tensor:
     m, d = vectors.shape
     blocks = d // COLUMNS
     whole, rest = vectors[:, : blocks * COLUMNS], vectors[:, blocks * COLUMNS :]
-    found = (rest @ rest.mT).double()
+    products = (rest @ rest.mT).double()
     if blocks:
         parts = whole.view(m, blocks, COLUMNS).transpose(0, 1)
-        found = found + torch.bmm(parts, parts.mT).sum(0, dtype=torch.float64)
-    return found
+        products = products + torch.bmm(parts, parts.mT).sum(0, dtype=torch.float64)
+    return products
 
 
 def _in_range(squares: Tensor, messages: Tensor) -> bool:
@@ -213,6 +213,6 @@ def _equal_rows(equal: Equal, gram: Tensor) -> list[int] | None:
     """
     squares = gram.diagonal()
     close = squared_distances(gram) <= CLOSE * (squares[:, None] + squares)
-    found = [row.index(True) if True in row else j for j, row in enumerate(close.tolist())]
-    later = [j for j, first in enumerate(found) if first < j]
-    return found if not later or equal([found[j] for j in later], later) else None
+    first_equal = [row.index(True) if True in row else j for j, row in enumerate(close.tolist())]
+    later = [j for j, first in enumerate(first_equal) if first < j]
+    return first_equal if not later or equal([first_equal[j] for j in later], later) else None

@@ -37,8 +37,8 @@ def opaque(
         name = schema.partition("(")[0]
 
         def implementation(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-            found = None if compiled is None else compiled(*args, **kwargs)
-            return function(*args, **kwargs) if found is None else found
+            fast = None if compiled is None else compiled(*args, **kwargs)
+            return function(*args, **kwargs) if fast is None else fast
 
         def register() -> None:
             _library().define(schema)  # type: ignore[no-untyped-call]

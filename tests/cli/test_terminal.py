@@ -89,10 +89,10 @@ def evil(results: Path) -> Path:
 def test_no_text_is_obeyed_and_none_is_lost(text: str) -> None:
     """Every part of an escaped text can be printed, and nothing else than escapes is changed."""
     assert harmless(terminal.printable(text).replace("\t", ""))
-    shown = terminal.one_line(text)
+    shown = terminal.as_line(text)
     assert shown.isprintable()
     assert shown == "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    assert terminal.one_line(shown) == shown
+    assert terminal.as_line(shown) == shown
 
 
 @pytest.mark.parametrize("words", LINES, ids=lambda words: " ".join(words[:2]))
@@ -149,7 +149,7 @@ def test_warnings_and_tracebacks_show_it_too(
 
 def test_lines_and_tabs_stay_where_there_are_lines() -> None:
     assert terminal.printable("a\n\tb\r\x1b") == "a\n\tb\\r\\x1b"
-    assert terminal.one_line("a\n\tb\udcff") == "a\\n\\tb\\udcff"
+    assert terminal.as_line("a\n\tb\udcff") == "a\\n\\tb\\udcff"
 
 
 # --- streams and encodings

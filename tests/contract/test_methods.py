@@ -11,8 +11,8 @@ from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import (
     GatheringMethod,
     JudgingMethod,
-    Known,
     MeansMethod,
+    Measured,
     Method,
     MethodSetting,
     Plan,
@@ -36,7 +36,7 @@ METHODS = [
 
 
 def build(text: str) -> Method:
-    return made(text, MethodSetting(M, 1000), Known(kappa=1.0))
+    return made(text, MethodSetting(M, 1000), Measured(kappa=1.0))
 
 
 JUDGES = [text for text in METHODS if isinstance(build(text), JudgingMethod)]
@@ -151,7 +151,7 @@ def judge(
     text: str, messages: Tensor, state: dict[str, Tensor]
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The verdict of a method that knows V, at x = 0."""
-    method = made(text, MethodSetting(M, 1000), Known(noise=1.0))
+    method = made(text, MethodSetting(M, 1000), Measured(noise=1.0))
     assert isinstance(method, JudgingMethod)
     return method.judge(messages, torch.zeros(D), state)
 

@@ -33,7 +33,7 @@ def group(
 
 def left(tmp_path: Path, membership: str) -> list[int]:
     (tmp_path / "cgroup").write_text(membership)
-    return sorted(host_memory._left_in_groups(tmp_path, tmp_path / "groups"))
+    return sorted(host_memory._free_in_groups(tmp_path, tmp_path / "groups"))
 
 
 def test_version_2_and_the_groups_above(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_groups_without_a_limit(limit: str, tmp_path: Path) -> None:
     group(tmp_path / "groups", limit, "600")
     assert left(tmp_path, "0::/\n") == []
     assert left(tmp_path, "") == []
-    assert list(host_memory._left_in_groups(tmp_path / "nothing", tmp_path)) == []
+    assert list(host_memory._free_in_groups(tmp_path / "nothing", tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_the_least_of_what_is_known(
 ) -> None:
     parts: dict[str, Iterable[int]] = {
         "_available": available,
-        "_left_in_groups": groups,
+        "_free_in_groups": groups,
         "_left_of_limits": limits,
     }
     for name, numbers in parts.items():

@@ -5,10 +5,10 @@ parts.
 from __future__ import annotations
 
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import Known, Method, MethodSetting
+from dynabro_cli.methods._api import Measured, Method, MethodSetting
 
 
-def made(text: str, setting: MethodSetting, known: Known) -> Method:
+def made(text: str, setting: MethodSetting, known: Measured) -> Method:
     """The method that ``text`` names."""
     method: Method = REGISTRIES["methods"].parse(text).build(setting)
-    return method if method.with_known is None else method.with_known(known)
+    return method if method.with_measured is None else method.with_measured(known)

@@ -10,14 +10,14 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from dynabro_cli.methods._api import JudgingMethod, Known, Method, MethodSetting
+from dynabro_cli.methods._api import JudgingMethod, Measured, Method, MethodSetting
 from dynabro_cli.methods._filters import concentration, near_median, near_middle
 from tests.methods.made import made
 from tests.simulation.reference import START, A, gap, masks, noise, quadratic, sf
 
 
 def method(text: str, workers: int = 3, budget: int = 100, noise: float | None = None) -> Method:
-    return made(text, MethodSetting(workers, budget), Known(noise=noise))
+    return made(text, MethodSetting(workers, budget), Measured(noise=noise))
 
 
 def judged(made: Method, rounds: list[tuple[list[float], float]]) -> list[list[int]]:

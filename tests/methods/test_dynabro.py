@@ -14,7 +14,7 @@ from dynabro_cli import RunSpec, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Evaluated, RoundsDone
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import Known, MeansMethod, MethodSetting, Plan
+from dynabro_cli.methods._api import MeansMethod, Measured, MethodSetting, Plan
 from dynabro_cli.methods.dynabro import expected_cost, planned, universal_coefficient
 from tests.methods.made import made
 
@@ -28,7 +28,7 @@ def method(
     kappa: float | None = 3.0,
     noise: float | None = None,
 ) -> MeansMethod:
-    built = made(text, MethodSetting(workers, budget), Known(kappa, noise=noise))
+    built = made(text, MethodSetting(workers, budget), Measured(kappa, noise=noise))
     assert isinstance(built, MeansMethod)
     return built
 

@@ -10,7 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from dynabro_cli.methods._api import GatheringMethod, Known, Method, MethodSetting, Plan
+from dynabro_cli.methods._api import GatheringMethod, Measured, Method, MethodSetting, Plan
 from tests.methods.made import made
 from tests.simulation.reference import (
     ATTACKS,
@@ -27,7 +27,7 @@ M, F, H, RATE = 5, 2, 3, 0.05
 
 
 def method(text: str, rate: float = 0.5) -> Method:
-    return made(text, MethodSetting(2, 100), Known(learning_rate=rate))
+    return made(text, MethodSetting(2, 100), Measured(learning_rate=rate))
 
 
 class Parabola:

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import JudgingMethod, Known, Method, MethodSetting
+from dynabro_cli.methods._api import JudgingMethod, Measured, Method, MethodSetting
 from dynabro_cli.methods.safeguard import _long, _short, usual_window
 from tests.methods.made import made
 from tests.simulation.reference import quadratic
 
 
 def method(text: str, workers: int = 3, budget: int = 100, noise: float | None = None) -> Method:
-    return made(text, MethodSetting(workers, budget), Known(noise=noise))
+    return made(text, MethodSetting(workers, budget), Measured(noise=noise))
 
 
 def judged(made: Method, rounds: list[list[float]]) -> list[list[int]]:

@@ -76,5 +76,5 @@ def opened(options: Options, most: int) -> Open:
         SpecError: An option is not legal; nothing has started.
     """
     check(options)
-    found: Open = importlib.import_module(f"{__name__}.{options.executor}").opened(options, most)
-    return found
+    open_: Open = importlib.import_module(f"{__name__}.{options.executor}").opened(options, most)
+    return open_

@@ -55,8 +55,8 @@ def series_of(
         SpecError: There are too many series to distinguish.
     """
     given = [name for name in (*shown, hue) if name]
-    known = [*given, *(("pre_aggregators", "aggregator") if RULE in given else ())]
-    parts = ([hue] if hue else []) + telling_apart(runs.to_dict("records"), COLUMNS, known)
+    already = [*given, *(("pre_aggregators", "aggregator") if RULE in given else ())]
+    parts = ([hue] if hue else []) + telling_apart(runs.to_dict("records"), COLUMNS, already)
     texts = [
         method_names(runs)
         if name == "method"
@@ -115,10 +115,10 @@ def chosen(runs: pd.DataFrame, choice: Choice) -> tuple[str, Choice]:
         """Return the given column, or the first of those that vary and are not shown yet."""
         if wanted is not None:
             return wanted
-        found = next((name for name in among if name in free), None)
-        if found is not None:
-            free.remove(found)
-        return found
+        first = next((name for name in among if name in free), None)
+        if first is not None:
+            free.remove(first)
+        return first
 
     numbers = [name for name in free if is_number(runs, name)]
     x = take(

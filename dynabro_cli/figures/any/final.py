@@ -44,12 +44,12 @@ def draw(results: Results, choice: Choice) -> Drawn:
     panels = panels_of(series.runs, numbers, facet, choice)
     figure, axes = panel_grid(len(panels), sharey=not choice.free_y)
     line = is_number(runs, x)
-    for panel, (title, own, points) in zip(axes, panels, strict=True):
-        values = set(own[x])
+    for panel, (title, part, points) in zip(axes, panels, strict=True):
+        values = set(part[x])
         places = choice.arranged([place for place in ordered(runs, x) if place in values])
-        ticks = {place: choice.label(place, tick(own, x, place)) for place in places}
-        draw_finals(panel, points, own, ticks, series.lines, x=x, value=metric.final, line=line)
-        panel.set(title=short(title), xlabel=axis_label(own, x), ylabel=metric.title)
+        ticks = {place: choice.label(place, tick(part, x, place)) for place in places}
+        draw_finals(panel, points, part, ticks, series.lines, x=x, value=metric.final, line=line)
+        panel.set(title=short(title), xlabel=axis_label(part, x), ylabel=metric.title)
     legend(figure, series.labels, series.lines, series.title)
     subtitle(figure, series.runs, numbers, "95% interval")
     return Drawn(figure, numbers, as_table(numbers, by))

@@ -23,8 +23,8 @@ def draw(results: Results, choice: Choice) -> Drawn:
     numbers = fractions(results, (facet,))
     panels = panels_of(results.runs, numbers, facet, choice)
     figure, axes = panel_grid(len(panels), sharey=not choice.free_y)
-    for panel, (title, own, bars) in zip(axes, panels, strict=True):
-        draw_fractions(panel, bars, int(own["workers"].max()))
+    for panel, (title, part, bars) in zip(axes, panels, strict=True):
+        draw_fractions(panel, bars, int(part["workers"].max()))
         panel.set(
             title=short(title),
             xlabel="fraction of Byzantine workers",

@@ -78,9 +78,9 @@ def _cells_of_row(row: Any) -> dict[str, str]:
 
     cells = {"lost": score(row.lost)}
     for column, head in ((BETWEEN, "lowest"), (WITHIN, "lowest ")):
-        own = score(getattr(row, column))
+        accuracy = score(getattr(row, column))
         cells |= {
-            column: f"{own} {_shortened(getattr(row, f'{column}_group'))}".strip(),
+            column: f"{accuracy} {_shortened(getattr(row, f'{column}_group'))}".strip(),
             head: score(getattr(row, f"{column}_lowest")),
         }
     return cells

@@ -36,36 +36,38 @@ def draw(results: Results, choice: Choice) -> Drawn:
     if choice.free_y:
         raise SpecError("a matrix shows numbers by colour, on one scale. Try: no --free-y")
     metric = metric_of(results, choice.metric)
-    found = ranking(results, choice.metric, rows=choice.hue, columns=choice.x, panels=choice.facet)
-    found = found._replace(rows=choice.arranged(found.rows), columns=choice.arranged(found.columns))
-    parts = [(title, found.panel(title)) for title in found.panels]
-    rows = [[name for name in found.rows if (own["row"] == name).any()] for _, own in parts]
+    ranked = ranking(results, choice.metric, rows=choice.hue, columns=choice.x, panels=choice.facet)
+    ranked = ranked._replace(
+        rows=choice.arranged(ranked.rows), columns=choice.arranged(ranked.columns)
+    )
+    parts = [(title, ranked.panel(title)) for title in ranked.panels]
+    rows = [[name for name in ranked.rows if (part["row"] == name).any()] for _, part in parts]
     columns = [
-        [name for name in found.columns if (own["column"] == name).any()] for _, own in parts
+        [name for name in ranked.columns if (part["column"] == name).any()] for _, part in parts
     ]
     size = note_size(SIZE)
     most = max(map(len, columns))
-    names = [choice.label(name) for name in found.rows]
+    names = [choice.label(name) for name in ranked.rows]
     letters = (width_of(PAGE) - LETTER * size * max(map(len, names)) - 0.8) / (
         LETTER * size * (most + len(RIGHT))
     )
-    words = [[choice.label(name).replace(", ", "\n") for name in own] for own in columns]
+    words = [[choice.label(name).replace(", ", "\n") for name in part] for part in columns]
     upright = (
-        max(len(line) for own in words for text in own for line in text.split("\n")) + 1 > letters
+        max(len(line) for part in words for text in part for line in text.split("\n")) + 1 > letters
     )
     lines = max(
-        max(map(len, own)) if upright else max(text.count("\n") + 1 for text in own)
-        for own in words
+        max(map(len, part)) if upright else max(text.count("\n") + 1 for text in part)
+        for part in words
     )
     above = size * (LETTER * lines if upright else LINE * lines) + 0.35
     row_height = LINE * size * (2.6 if letters > 6 else 1.3)
-    height = 0.8 + sum(above + row_height * len(own) for own in rows)
-    figure, axes = blank(len(parts), 1, height=height, height_ratios=[len(own) for own in rows])
-    limits = (float(found.cells["mean"].min()), float(found.cells["mean"].max()))
-    for panel, (title, own), down, across, heads in zip(
+    height = 0.8 + sum(above + row_height * len(part) for part in rows)
+    figure, axes = blank(len(parts), 1, height=height, height_ratios=[len(part) for part in rows])
+    limits = (float(ranked.cells["mean"].min()), float(ranked.cells["mean"].max()))
+    for panel, (title, part), down, across, heads in zip(
         axes[:, 0], parts, rows, columns, words, strict=True
     ):
-        mesh = _draw(panel, own, down, across, limits, spread=letters > 6, size=size)
+        mesh = _draw(panel, part, down, across, limits, spread=letters > 6, size=size)
         panel.xaxis.tick_top()
         panel.set_xticks(
             range(len(across) + 2), [*heads, *(("\n".join(name.split())) for name in RIGHT)]
@@ -75,7 +77,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
         panel.tick_params(axis="y", length=0, labelsize=size)
         if title:
             panel.set_title(choice.label(title), loc="left")
-    notes = found.notes
+    notes = ranked.notes
     if letters <= 6:
         notes = [line.replace(SPREAD, "mean") for line in notes if not line.startswith(TIED)]
     if not narrow():
@@ -89,13 +91,13 @@ def draw(results: Results, choice: Choice) -> Drawn:
         "",
         f"{metric.title}, best of a column in bold; {'; '.join(notes)}",
     )
-    table, bold = as_texts(found, choice.label)
-    return Drawn(figure, found.cells, table, bold, found.notes)
+    table, bold = as_texts(ranked, choice.label)
+    return Drawn(figure, ranked.cells, table, bold, ranked.notes)
 
 
 def _draw(
     panel: Axes,
-    own: pd.DataFrame,
+    cells: pd.DataFrame,
     rows: list[str],
     columns: list[str],
     limits: tuple[float, float],
@@ -106,13 +108,13 @@ def _draw(
     values = np.full((len(rows), len(columns) + len(RIGHT)), np.nan)
     words = [["" for _ in values[0]] for _ in rows]
     bold = set()
-    for cell in own.itertuples():
+    for cell in cells.itertuples():
         place = rows.index(cell.row), columns.index(cell.column)
         values[place] = cell.mean
         words[place[0]][place[1]] = number(cell, "\n" if spread else None)
         bold |= {place} if cell.best else set()
     for line, name in enumerate(rows):
-        cell = own[own["row"] == name].iloc[0]
+        cell = cells[cells["row"] == name].iloc[0]
         values[line, -2] = cell["worst"]
         where = f"\n{cell['worst_column']}" if spread and len(cell["worst_column"]) <= 10 else ""
         shown = f"{cell['worst']:.3f}" if spread else f"{cell['worst']:.2f}".removeprefix("0")

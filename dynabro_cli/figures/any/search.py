@@ -35,9 +35,9 @@ def draw(engine: Engine, where: str | None) -> Drawn:
     Raises:
         NotFoundError: No trial has a finite value.
     """
-    found = read_searches(engine, where)
-    names = list(dict.fromkeys(found.trials["search"]))[:MOST_HISTORIES]
-    numbers = pd.concat([_numbers(found, name) for name in names], ignore_index=True)
+    searches = read_searches(engine, where)
+    names = list(dict.fromkeys(searches.trials["search"]))[:MOST_HISTORIES]
+    numbers = pd.concat([_numbers(searches, name) for name in names], ignore_index=True)
     if not np.isfinite(numbers["best"]).any():
         counts = ", ".join(
             f"{count} {status}" for status, count in numbers["status"].value_counts().items()
@@ -47,23 +47,27 @@ def draw(engine: Engine, where: str | None) -> Drawn:
             "with --retry-failed for trials "
             "that failed"
         )
-    figure = _one(found, names[0], numbers) if len(names) == 1 else _several(found, names, numbers)
+    figure = (
+        _single(searches, names[0], numbers)
+        if len(names) == 1
+        else _several(searches, names, numbers)
+    )
     return Drawn(figure, numbers.drop(columns="parameters"))
 
 
-def _numbers(found: Searches, name: str) -> pd.DataFrame:
+def _numbers(searches: Searches, name: str) -> pd.DataFrame:
     """Return a row per trial: its value, the best so far, its choices as text, and the mean of its
     repetitions.
     """
-    own, about = found.trials[found.trials["search"] == name], found.of(name)
-    finite = own["value"].where(own["status"] == "finished")
+    trials, about = searches.trials[searches.trials["search"] == name], searches.of(name)
+    finite = trials["value"].where(trials["status"] == "finished")
     best = finite.cummax() if about.maximize else finite.cummin()
-    repetitions = found._replace(trials=own).repetitions()
+    repetitions = searches._replace(trials=trials).repetitions()
     repeated = [float(numbers_of(runs, about.goal).mean()) for _, runs in repetitions]
-    choices = own["parameters"].map(
-        lambda one: ", ".join(f"{key}={_text(value)}" for key, value in one.items())
+    choices = trials["parameters"].map(
+        lambda parameters: ", ".join(f"{key}={_text(value)}" for key, value in parameters.items())
     )
-    kept = own[["search", "number", "status", "value", "parameters"]]
+    kept = trials[["search", "number", "status", "value", "parameters"]]
     return kept.assign(best=best.ffill(), repeated=repeated, choices=choices)
 
 
@@ -71,17 +75,17 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _history(axes: Axes, own: pd.DataFrame, about: About) -> None:
-    done = own[np.isfinite(own["value"]) & (own["status"] == "finished")]
+def _history(axes: Axes, trials: pd.DataFrame, about: About) -> None:
+    done = trials[np.isfinite(trials["value"]) & (trials["status"] == "finished")]
     axes.plot(done["number"], done["value"], ".", color=TRIED, markersize=3, label="a trial")
     axes.step(
-        own["number"],
-        own["best"].replace([np.inf, -np.inf], np.nan),
+        trials["number"],
+        trials["best"].replace([np.inf, -np.inf], np.nan),
         where="post",
         color=FOUND,
         label="best so far",
     )
-    repeated = own["repeated"].max() if about.maximize else own["repeated"].min()
+    repeated = trials["repeated"].max() if about.maximize else trials["repeated"].min()
     if not math.isnan(repeated):
         axes.axhline(
             repeated,
@@ -90,7 +94,7 @@ def _history(axes: Axes, own: pd.DataFrame, about: About) -> None:
             linewidth=0.9,
             label="best of the repetitions",
         )
-    lost = own[own["status"].isin(("pruned", "failed"))]
+    lost = trials[trials["status"].isin(("pruned", "failed"))]
     if len(lost):
         bottom = axes.get_ylim()[0]
         axes.plot(
@@ -103,11 +107,12 @@ def _history(axes: Axes, own: pd.DataFrame, about: About) -> None:
         )
 
 
-def _one(found: Searches, name: str, numbers: pd.DataFrame) -> Figure:
+def _single(searches: Searches, name: str, numbers: pd.DataFrame) -> Figure:
     """Return the history above, and a panel per choice below."""
-    about = found.of(name)
+    about = searches.of(name)
     keys = sorted(
-        {key for one in numbers["parameters"] for key in one}, key=lambda key: (key.count("."), key)
+        {key for parameters in numbers["parameters"] for key in parameters},
+        key=lambda key: (key.count("."), key),
     )[:MOST_SLICES]
     across = 1 if narrow() else min(4, max(1, len(keys)))
     down = -(-len(keys) // across)
@@ -132,10 +137,10 @@ def _one(found: Searches, name: str, numbers: pd.DataFrame) -> Figure:
 
 
 def _slice(axis: Axes, done: pd.DataFrame, key: str, *, first: bool, about: About) -> None:
-    known = done[done["parameters"].map(lambda one: key in one)]
-    values = known["parameters"].map(lambda one: one[key])
+    with_key = done[done["parameters"].map(lambda parameters: key in parameters)]
+    values = with_key["parameters"].map(lambda parameters: parameters[key])
     if all(isinstance(value, int | float) for value in values):
-        axis.plot(values, known["value"], ".", color=TRIED, markersize=3)
+        axis.plot(values, with_key["value"], ".", color=TRIED, markersize=3)
         if len(values) and min(values) > 0 and max(values) / min(values) > SPAN:
             axis.set_xscale("log")
     else:
@@ -144,7 +149,7 @@ def _slice(axis: Axes, done: pd.DataFrame, key: str, *, first: bool, about: Abou
         shift = np.random.default_rng(0).uniform(-0.25, 0.25, len(values))
         axis.plot(
             [words.index(value) for value in values] + shift,
-            known["value"],
+            with_key["value"],
             ".",
             color=TRIED,
             markersize=3,
@@ -166,14 +171,14 @@ def _limits(values: pd.Series[Any]) -> tuple[float, float]:
     return float(values.min() - margin), float(values.max() + margin)
 
 
-def _several(found: Searches, names: list[str], numbers: pd.DataFrame) -> Figure:
+def _several(searches: Searches, names: list[str], numbers: pd.DataFrame) -> Figure:
     """Return a history per search."""
     figure, axes = panel_grid(len(names), height=1.4, across=4, rest=0.8, sharex=True, sharey=True)
     for name, axis in zip(names, axes, strict=True):
-        _history(axis, numbers[numbers["search"] == name], found.of(name))
+        _history(axis, numbers[numbers["search"] == name], searches.of(name))
         axis.set_title(short(name.partition(": ")[2] or name, 40), fontsize=5.5)
     figure.supxlabel("trial", fontsize=7)
-    figure.supylabel(found.of(names[0]).title, fontsize=7)
+    figure.supylabel(searches.of(names[0]).title, fontsize=7)
     figure.legend(
         *axes[0].get_legend_handles_labels(),
         loc="outside lower center",

@@ -33,7 +33,7 @@ def draw(results: Results) -> Drawn:
     attack. A picture of the width of a column has only these.
     """
     cells = final_values(results, ("method", "switching", "aggregator", "attack")).assign(
-        name=lambda own: _names(own["attack"])
+        name=lambda frame: _names(frame["attack"])
     )
     attacked = cells[cells["attack"] != NO_ATTACK]
     worst = attacked[attacked.index == worst_of(attacked, ("method", "switching", "aggregator"))]
@@ -66,11 +66,11 @@ def draw(results: Results) -> Drawn:
         len(kinds), 1, height=1.2 + (0.25 + ROW * size * len(rules)) * len(kinds), sharex=True
     )
     for panel, (method, label, strategy) in zip(axes[:, 0], kinds, strict=True):
-        own, lowest = (
+        frame, lowest = (
             rows_with(table, method=method, switching=strategy) for table in (cells, worst)
         )
         means, diverged = (
-            own.pivot(index="aggregator", columns="name", values=value).reindex(
+            frame.pivot(index="aggregator", columns="name", values=value).reindex(
                 rules, columns=attacks
             )
             for value in ("mean", "diverged")

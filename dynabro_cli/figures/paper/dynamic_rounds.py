@@ -70,8 +70,8 @@ def draw(results: Results) -> Drawn:
             text: (text.partition(":")[2] or "0") if np.isnan(count) else f"{count:.0f}"
             for text, count in zip(places, counts, strict=True)
         }
-        shown, own = (rows_with(frame, attack_name=attack) for frame in (numbers, runs))
-        draw_finals(panel, shown, own, ticks, series, series="method")
+        shown, shown_runs = (rows_with(frame, attack_name=attack) for frame in (numbers, runs))
+        draw_finals(panel, shown, shown_runs, ticks, series, series="method")
         if all(count > 0 for count in counts[1:]):  # False for unknown numbers, too
             at = 1 + np.interp(math.log(root), np.log(counts[1:]), range(len(counts) - 1))
             panel.axvline(at, color="#000000", linestyle=(0, (3, 2)), linewidth=0.8)
@@ -108,18 +108,18 @@ def _losses(numbers: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """
     place = ["attack_name", "method"]
     still = runs[runs["switching"] == "static"].set_index([*place, "seed"])["final_accuracy"]
-    own = pd.MultiIndex.from_frame(runs[[*place, "seed"]])
-    lost = runs.assign(lost=still.reindex(own).to_numpy() - runs["final_accuracy"].to_numpy())
+    places = pd.MultiIndex.from_frame(runs[[*place, "seed"]])
+    lost = runs.assign(lost=still.reindex(places).to_numpy() - runs["final_accuracy"].to_numpy())
     groups = lost.groupby([*place, "switching"], sort=False)
-    found = groups["final_accuracy"].min().rename("worst").to_frame()
-    found = found.assign(loss=groups["lost"].mean(), most=groups["lost"].max()).reset_index()
-    learnt = groups["final_accuracy"].mean().reset_index(drop=True) + found["loss"] >= LEARNT
-    found["borne"] = learnt & (found["loss"] <= BORNE) & (found["most"] <= WORST)
-    found["strategy"] = found["switching"].str.partition(":")[0]
+    losses = groups["final_accuracy"].min().rename("worst").to_frame()
+    losses = losses.assign(loss=groups["lost"].mean(), most=groups["lost"].max()).reset_index()
+    learnt = groups["final_accuracy"].mean().reset_index(drop=True) + losses["loss"] >= LEARNT
+    losses["borne"] = learnt & (losses["loss"] <= BORNE) & (losses["most"] <= WORST)
+    losses["strategy"] = losses["switching"].str.partition(":")[0]
     # the sweep lists the schedules by the number of dynamic rounds, so that a smaller number comes
     # first
-    found["borne"] = found.groupby([*place, "strategy"], sort=False)["borne"].cummin()
-    return numbers.merge(found.drop(columns="strategy"), on=[*place, "switching"])
+    losses["borne"] = losses.groupby([*place, "strategy"], sort=False)["borne"].cummin()
+    return numbers.merge(losses.drop(columns="strategy"), on=[*place, "switching"])
 
 
 for _task in ("digits", "mnist"):

@@ -41,33 +41,33 @@ def draw(engine: Engine, where: str | None) -> Drawn:
     bound.
     """
     condition = f"WHERE ({where})" if where else ""
-    found = read(engine, f"SELECT * FROM verified_kappa {condition} ORDER BY id")
-    if found.empty and where:
+    verified = read(engine, f"SELECT * FROM verified_kappa {condition} ORDER BY id")
+    if verified.empty and where:
         raise NotFoundError(
             f"where={where}: it holds for no stored search for a kappa. Try: another condition"
         )
-    if found.empty:
+    if verified.empty:
         raise NotFoundError("no search for a kappa is stored here. Try: dynabro verify kappa")
     with translated_errors(engine.url), engine.connect() as connection:
         wrong = [number for (number,) in unsound_rows(connection, verified_kappa)]
-    if found["id"].isin(wrong).any():
+    if verified["id"].isin(wrong).any():
         name = shown(engine.url)
         raise DatabaseError(
             f"{name}: values of a row of verified_kappa do not agree. Try: dynabro db check "
             f"--db {name}"
         )
-    numbers = _numbers(found)
+    numbers = _numbers(verified)
     panels = list(numbers.groupby(["workers", "byzantine"], sort=True))
     across = 1 if narrow() else min(2, len(panels))
     lines = -(-len(panels) // across)
-    most = max(len(own) for _, own in panels)
+    most = max(len(rows) for _, rows in panels)
     figure, axes = blank(lines, across, height=0.5 + ROW * (most + 4) * lines)
     for axis in list(axes.flat)[len(panels) :]:
         axis.set_axis_off()
-    for axis, ((m, f), own) in zip(list(axes.flat), panels, strict=False):
-        place = np.arange(len(own))[::-1]
-        bounded = own["unbounded"] == 0
-        ratios = own["empirical"].clip(lower=1e-3)
+    for axis, ((m, f), rows) in zip(list(axes.flat), panels, strict=False):
+        place = np.arange(len(rows))[::-1]
+        bounded = rows["unbounded"] == 0
+        ratios = rows["empirical"].clip(lower=1e-3)
         axis.plot(ratios[bounded], place[bounded], "o", color=LINES[2].color, label="found")
         edge = np.full(int((~bounded).sum()), 0.97)  # at the right edge: these ratios have no size
         look: dict[str, Any] = {
@@ -77,7 +77,7 @@ def draw(engine: Engine, where: str | None) -> Drawn:
         }
         axis.plot(edge, place[~bounded], marker=">", label="found: no bound in sight", **look)
         axis.plot(
-            own["proved"].clip(lower=1e-3),
+            rows["proved"].clip(lower=1e-3),
             place,
             "|",
             color="black",
@@ -90,9 +90,9 @@ def draw(engine: Engine, where: str | None) -> Drawn:
             yticks=place,
             title=f"m = {m}, f = {f}",
             xlabel="\N{GREEK SMALL LETTER KAPPA}",
-            ylim=(-0.6, len(own) - 0.4),
+            ylim=(-0.6, len(rows) - 0.4),
         )
-        axis.set_yticklabels([short(rule, 40) for rule in own["rule"]])
+        axis.set_yticklabels([short(rule, 40) for rule in rows["rule"]])
     names = axes[0, 0].get_legend_handles_labels()
     figure.legend(*names, loc="outside lower center", ncols=2 if narrow() else 3)
     title = (
@@ -103,13 +103,13 @@ def draw(engine: Engine, where: str | None) -> Drawn:
     return Drawn(figure, numbers)
 
 
-def _numbers(found: pd.DataFrame) -> pd.DataFrame:
+def _numbers(ratios: pd.DataFrame) -> pd.DataFrame:
     """Return one row per rule, m and f: the search with the largest ratio, and the numbers of
     searches and inputs.
     """
-    found = found.assign(proved=found["proved"].astype(float))
-    groups = found.groupby(["rule", "workers", "byzantine"])
-    best = found.loc[groups["empirical"].idxmax()].set_index(["rule", "workers", "byzantine"])
+    ratios = ratios.assign(proved=ratios["proved"].astype(float))
+    groups = ratios.groupby(["rule", "workers", "byzantine"])
+    best = ratios.loc[groups["empirical"].idxmax()].set_index(["rule", "workers", "byzantine"])
     counted = best.assign(
         searches=groups.size(), evaluations=groups["evaluations"].sum()
     ).reset_index()

@@ -33,7 +33,7 @@ def draw(results: Results) -> Drawn:
         place = ["part", "setting", "control", "place"]
         check_means(results.runs.merge(measured[["id", *place]], on="id"), place)
     points = cells(measured)
-    fitted = {(one.part, one.setting): one for one in slopes(points)}
+    fitted = {(slope.part, slope.setting): slope for slope in slopes(points)}
     parts = list(dict.fromkeys(part for part, _ in fitted))
     picture, axes = panel_grid(max(1, len(parts)), height=3.4, across=2)
     for panel, part in zip(axes, parts, strict=False):
@@ -64,9 +64,9 @@ def draw(results: Results) -> Drawn:
             axis.set_minor_formatter(NullFormatter())
     rows = [
         {"part": part, "setting": setting}
-        | {name: getattr(one, name) for name in FIT}
-        | dict(zip(CONTROL, one.control, strict=True))
-        for (part, setting), one in fitted.items()
+        | {name: getattr(slope, name) for name in FIT}
+        | dict(zip(CONTROL, slope.control, strict=True))
+        for (part, setting), slope in fitted.items()
     ]
     fits = pd.DataFrame(rows, columns=["part", "setting", *FIT, *CONTROL])
     numbers = points.merge(fits, on=["part", "setting"], how="left")
@@ -97,11 +97,11 @@ def _written(text: str) -> str:
     return text
 
 
-def _series(axes: Axes, own: pd.DataFrame, line: Line, fitted: Slope) -> None:
+def _series(axes: Axes, means: pd.DataFrame, line: Line, fitted: Slope) -> None:
     """Draw points with the standard deviation over seeds, the fitted line, a line with theory's
     exponent, and the control.
     """
-    below = own[~(own["mean"] > 0)]
+    below = means[~(means["mean"] > 0)]
     axes.plot(
         below["x"],
         [0.02] * len(below),
@@ -110,7 +110,7 @@ def _series(axes: Axes, own: pd.DataFrame, line: Line, fitted: Slope) -> None:
         markersize=3,
         transform=axes.get_xaxis_transform(),
     )
-    seen = own[own["mean"] > 0]
+    seen = means[means["mean"] > 0]
     if seen.empty:
         return
     axes.errorbar(
@@ -122,7 +122,7 @@ def _series(axes: Axes, own: pd.DataFrame, line: Line, fitted: Slope) -> None:
         linestyle="none",
         elinewidth=0.8,
     )
-    control = own[own["control"] > 0]
+    control = means[means["control"] > 0]
     axes.plot(
         control["x"],
         control["control"],
@@ -132,7 +132,7 @@ def _series(axes: Axes, own: pd.DataFrame, line: Line, fitted: Slope) -> None:
         markeredgewidth=0.6,
     )
     ends = np.array([seen["x"].min(), seen["x"].max()])
-    fit = power_law(list(own["x"]), list(own["mean"]))
+    fit = power_law(list(means["x"]), list(means["mean"]))
     beside = f"{fitted.control[0]:.2f}" if len(control) else "0" if fitted.controlled else "not run"
     label = (
         f"{_written(fitted.setting)}: {fitted.slope:.2f}\n(theorem {fitted.of_bound:.2f}, "

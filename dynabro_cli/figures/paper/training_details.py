@@ -74,34 +74,34 @@ def _rates(results: Results, row: Mapping[Hashable, Any]) -> str:
     """Return the learning rates of the paper's methods, of the stored runs that are comparable with
     a row.
     """
-    known = {
+    conditions = {
         name: str(row[name]).replace("'", "''")
         for name in ("task", "model", "sweep")
         if row.get(name)
     }
     condition = f"{RESULTS} AND workers = {row['workers']}" + "".join(
-        f" AND {name} = '{text}'" for name, text in known.items()
+        f" AND {name} = '{text}'" for name, text in conditions.items()
     )
     # whatever its parameters are: momentum's sign flips have one
     attack = row["spec"]["attack"]["name"]
     condition += f" AND (attack = '{attack}' OR attack LIKE '{attack}:%')"
-    found = read(
+    plan = read(
         results.engine,
         f"SELECT DISTINCT method, learning_rate FROM runs WHERE {condition} ORDER BY 1, 2",
     )
     rates: dict[str, set[float]] = {}
-    for method, rate in found.itertuples(index=False, name=None):
+    for method, rate in plan.itertuples(index=False, name=None):
         if method.partition(":")[0] in PAPERS:
             rates.setdefault(method.partition(":")[0], set()).add(rate)
     for planned in results.planned[results.planned["task"] == row["task"]].to_dict("records"):
         rates.setdefault(planned["spec"]["method"]["name"], {planned["learning_rate"]})
     names = {"sgd": "SGD", "momentum": "momentum", "dynabro": method_label({"name": "dynabro"})}
-    told = {
+    texts = {
         names[name]: " or ".join(f"{rate:g}" for rate in sorted(rates[name]))
         for name in PAPERS
         if name in rates
     }
-    return ", ".join(f"{name} {values}" for name, values in told.items())
+    return ", ".join(f"{name} {values}" for name, values in texts.items())
 
 
 def _drops(row: Mapping[Hashable, Any]) -> str:

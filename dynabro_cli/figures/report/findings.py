@@ -46,19 +46,19 @@ def answers(results: Results) -> list[dict[str, Any]]:
     ``panels``: a title, columns, and rows of a label, cells, the worst cell, and the mean rank.
     """
     groups = [
-        (str(sweep), str(task), own)
-        for (sweep, task), own in results.runs.groupby(["sweep", "task"], sort=False)
+        (str(sweep), str(task), group)
+        for (sweep, task), group in results.runs.groupby(["sweep", "task"], sort=False)
     ]
     if len(results.sweeps) > 1:
         groups = [
-            ("", str(task), own) for task, own in results.runs.groupby("task", sort=False)
+            ("", str(task), group) for task, group in results.runs.groupby("task", sort=False)
         ] + groups
-    found: list[dict[str, Any]] = []
-    for sweep, task, own in groups[:MOST_SWEEPS]:
+    kept: list[dict[str, Any]] = []
+    for sweep, task, group in groups[:MOST_SWEEPS]:
         several = results.sweeps if not sweep else ()
-        part = dataclasses.replace(results, runs=own, planned=own, sweeps=several)
+        part = dataclasses.replace(results, runs=group, planned=group, sweeps=several)
         varied = [
-            name for name in COLUMNS if name != READING and own[name].nunique(dropna=False) > 1
+            name for name in COLUMNS if name != READING and group[name].nunique(dropna=False) > 1
         ]
         fields = [name for name in varied if name in (*DEFENCE, *TUNING)]
         if "pre_aggregators" in fields and "aggregator" in fields:
@@ -77,9 +77,9 @@ def answers(results: Results) -> list[dict[str, Any]]:
             names = [rows] if rows else list(ranked.layout.rows)
             label = " and ".join(map(name_of, names)).replace(BOTH, RULE)
             answer = _shown(ranked) | {"sweep": sweep, "task": task, "label": label}
-            if not any({**answer, "label": ""} == {**other, "label": ""} for other in found):
-                found.append(answer)
-    return found
+            if not any({**answer, "label": ""} == {**other, "label": ""} for other in kept):
+                kept.append(answer)
+    return kept
 
 
 def _shown(ranked: Ranking) -> dict[str, Any]:
@@ -129,49 +129,51 @@ def findings(
         where: The condition that chose the runs.
     """
     tables: list[Table] = []
-    known = {str(task["name"]): task for task in tasks}
-    for (sweep, name), own in results.runs.groupby(["sweep", "task"], sort=False):
-        task = known[name]
-        methods = list(dict.fromkeys(own["method"]))
+    by_name = {str(task["name"]): task for task in tasks}
+    for (sweep, name), part in results.runs.groupby(["sweep", "task"], sort=False):
+        task = by_name[name]
+        methods = list(dict.fromkeys(part["method"]))
         first = next((name for name in methods if name.partition(":")[0] == REFERENCE), methods[0])
-        own = beside(own)
+        part = beside(part)
         condition = f"COALESCE(sweep, '') = {quoted(sweep)} AND task = {quoted(name)}" + (
             f" AND ({where})" if where else ""
         )
         others = [method for method in methods if method != first][:MOST_METHODS]
-        for other, reading in itertools.product(others, dict.fromkeys(own[READING])):
-            a, b = _sides(own[own[READING] == reading], first, other)
+        for other, reading in itertools.product(others, dict.fromkeys(part[READING])):
+            a, b = _sides(part[part[READING] == reading], first, other)
             try:
-                found = compare(results.engine, a, b, condition, task["metric"])
+                comparison = compare(results.engine, a, b, condition, task["metric"])
             except (NotFoundError, SpecError):  # nothing pairs, or one run has several partners
                 continue
             cut = (
-                f"; the first {MOST_ROWS} of {len(found.cells)} cells"
-                if len(found.cells) > MOST_ROWS
+                f"; the first {MOST_ROWS} of {len(comparison.cells)} cells"
+                if len(comparison.cells) > MOST_ROWS
                 else ""
             )
             words = (
-                f"{sweep or 'no sweep'}, {name}: A = {_told(a)} against B = {_told(b)}, "
+                f"{sweep or 'no sweep'}, {name}: A = {_side_text(a)} against B = {_side_text(b)}, "
                 f"{task['label']} at the end{cut}"
             )
-            rows = [_row(cell) for cell in found.cells[:MOST_ROWS]]
+            rows = [_row(cell) for cell in comparison.cells[:MOST_ROWS]]
             tables.append(
-                {"caption": words, "columns": HEADER, "rows": rows, "notes": _notes(found)}
+                {"caption": words, "columns": HEADER, "rows": rows, "notes": _notes(comparison)}
             )
     return tables[:MOST_TABLES]
 
 
-def _notes(found: Comparison) -> list[str]:
+def _notes(comparison: Comparison) -> list[str]:
     """Return the notes of a comparison, with what holds for the tables of a report."""
-    notes = list(found.notes)
-    if len(found.cells) > 1:
+    notes = list(comparison.notes)
+    if len(comparison.cells) > 1:
         notes.append(
-            f"Holm's correction is over the {len(found.cells)} cells of this table, not over "
+            f"Holm's correction is over the {len(comparison.cells)} cells of this table, not over "
             "all tables"
         )
-    single = sum(cell.test.n == 1 for cell in found.cells)
+    single = sum(cell.test.n == 1 for cell in comparison.cells)
     if single:
-        notes.append(f"{single} of {len(found.cells)} cells have one pair: no interval and no test")
+        notes.append(
+            f"{single} of {len(comparison.cells)} cells have one pair: no interval and no test"
+        )
     return notes
 
 
@@ -179,21 +181,21 @@ def _sides(runs: pd.DataFrame, first: str, other: str) -> tuple[dict[str, Any], 
     """Return both methods, each with the fields that have one value per method, and differ between
     the methods.
     """
-    own = [runs[runs["method"] == method] for method in (first, other)]
+    parts = [runs[runs["method"] == method] for method in (first, other)]
     reading = {READING: runs[READING].iloc[0]} if runs[READING].any() else {}
     sides: tuple[dict[str, Any], dict[str, Any]] = (
         {"method": first, **reading},
         {"method": other, **reading},
     )
     for name in (name for name in OTHERS if name not in (ENTRY, CLOCK)):
-        values = [list(dict.fromkeys(part[name].dropna())) for part in own]
+        values = [list(dict.fromkeys(part[name].dropna())) for part in parts]
         if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
             for side, (value,) in zip(sides, values, strict=True):
                 side[name] = fields()[name].type(value)
     return sides
 
 
-def _told(side: Mapping[str, Any]) -> str:
+def _side_text(side: Mapping[str, Any]) -> str:
     settings = [
         f"{name}={format_value(value)}"
         for name, value in side.items()
@@ -225,11 +227,11 @@ def searched(results: Results) -> list[Table]:
     of their repetitions.
     """
     names = [name for name in dict.fromkeys(results.runs["sweep"]) if name]
-    found = _read(results.engine, names)
-    if found is None:
+    stored = _read(results.engine, names)
+    if stored is None:
         return []
-    searches = list(dict.fromkeys(found.trials["search"]))
-    return [_of_search(found, name) for name in searches[:MOST_SEARCHES]]
+    searches = list(dict.fromkeys(stored.trials["search"]))
+    return [_of_search(stored, name) for name in searches[:MOST_SEARCHES]]
 
 
 def _read(engine: Engine, names: list[str]) -> Searches | None:
@@ -241,20 +243,23 @@ def _read(engine: Engine, names: list[str]) -> Searches | None:
         return None
 
 
-def _of_search(found: Searches, name: str) -> Table:
-    own, about = found.trials[found.trials["search"] == name], found.about[file_of(name)]
-    done = own[own["status"] == "finished"].sort_values(
+def _of_search(searches: Searches, name: str) -> Table:
+    trials, about = (
+        searches.trials[searches.trials["search"] == name],
+        searches.about[file_of(name)],
+    )
+    done = trials[trials["status"] == "finished"].sort_values(
         "value", ascending=not about.maximize, kind="stable"
     )
     rows, repeated = [], False
-    for trial, runs in found._replace(trials=done.head(BEST)).repetitions():
+    for trial, runs in searches._replace(trials=done.head(BEST)).repetitions():
         values = numbers_of(runs, about.goal)
         repeated |= len(values) > 0
         mean = f"{values.mean():.4g} over {len(values)} seeds" if len(values) else "-"
         choices = ", ".join(f"{key}={_text(value)}" for key, value in trial.parameters.items())
         rows.append([trial.number, choices, _text(float(trial.value)), mean])
     counts = ", ".join(
-        f"{count} {status}" for status, count in own["status"].value_counts(sort=False).items()
+        f"{count} {status}" for status, count in trials["status"].value_counts(sort=False).items()
     )
     way = "highest" if about.maximize else "lowest"
     note = "the value of a trial is optimistic: it is the best of many noisy numbers"
@@ -262,7 +267,7 @@ def _of_search(found: Searches, name: str) -> Table:
         f"{note}; the repeated seeds count" if repeated else f"{note}, and no trial was repeated"
     ]
     return {
-        "caption": f"{name}: {way} {about.title} of {len(own)} trials ({counts})",
+        "caption": f"{name}: {way} {about.title} of {len(trials)} trials ({counts})",
         "columns": ["trial", "choices", "value", "repeated"],
         "rows": rows,
         "notes": notes,

@@ -61,11 +61,11 @@ def content(
     texts = cells_of(runs) + runs["attack"] + runs[ENTRY] + runs[CLOCK]
     runs = runs.assign(cell=pd.factorize(texts)[0])
     results = dataclasses.replace(results, runs=stored, planned=stored)
-    tasks = [_task(str(task), own) for task, own in runs.groupby("task", sort=False)]
+    tasks = [_task(str(task), part) for task, part in runs.groupby("task", sort=False)]
     names = [
         name
         for name in (*CELL, *OTHERS)
-        if name != "seed" and any(name in one["fields"] for one in tasks)
+        if name != "seed" and any(name in row["fields"] for row in tasks)
     ]
     columns = [_field(name, runs) for name in (*names, "sweep")]
     cells = _cells(dataclasses.replace(results, runs=runs), columns, tasks, stored)
@@ -153,40 +153,40 @@ def _cells(
     results = dataclasses.replace(results, runs=results.runs.drop_duplicates(["cell", "seed"]))
     texts = {row["id"]: row for row in stored.to_dict("records")}
     lines = _curves(results, tasks)
-    numbers = {one["name"]: place for place, one in enumerate(tasks)}
+    numbers = {task["name"]: place for place, task in enumerate(tasks)}
     firsts = {row["cell"]: row for row in results.runs.drop_duplicates("cell").to_dict("records")}
     scored = results.runs[
         ["cell", "status", *dict.fromkeys(METRICS[task["metric"]][1] for task in tasks)]
     ]
-    found = []
-    for cell, own in scored.groupby("cell", sort=True):
+    rows = []
+    for cell, cell_runs in scored.groupby("cell", sort=True):
         first = firsts[cell]
         task = numbers[str(first["task"])]
-        scores = own[METRICS[tasks[task]["metric"]][1]]
+        scores = cell_runs[METRICS[tasks[task]["metric"]][1]]
         places = [
             column["places"][first[column["name"]] if pd.notna(first[column["name"]]) else None]
             for column in columns
         ]
-        found.append(
+        rows.append(
             {
                 "task": task,
                 "at": places,
                 "mean": _number(scores.mean(skipna=False)),
-                "std": _number(scores.std(ddof=1, skipna=False)) if len(own) > 1 else None,
-                "n": len(own),
-                "diverged": int((own["status"] == "diverged").sum()),
+                "std": _number(scores.std(ddof=1, skipna=False)) if len(cell_runs) > 1 else None,
+                "n": len(cell_runs),
+                "diverged": int((cell_runs["status"] == "diverged").sum()),
                 "command": command_of(texts[first["id"]]),
                 "curve": lines.get(cell, []),
             }
         )
-    return found
+    return rows
 
 
 def _curves(results: Results, tasks: Sequence[Value]) -> dict[Any, list[Any]]:
     """Return budgets, means and standard deviations of each cell, thinned so that a report stays
     small.
     """
-    found = {}
+    by_cell = {}
     most = max(
         FEWEST_POINTS, min(CURVE_POINTS, ALL_POINTS // max(1, results.runs["cell"].nunique()))
     )
@@ -196,19 +196,19 @@ def _curves(results: Results, tasks: Sequence[Value]) -> dict[Any, list[Any]]:
         for cell, line in curves(part, ["cell"], METRICS[task["metric"]][0]).groupby("cell"):
             places = sorted({round(place * (len(line) - 1) / (most - 1)) for place in range(most)})
             kept = line.iloc[places]
-            found[cell] = [
+            by_cell[cell] = [
                 [int(budget) for budget in kept["budget"]],
                 [_number(mean) for mean in kept["mean"]],
                 [_number(std, 3) for std in kept["std"]],
             ]
-    return found
+    return by_cell
 
 
 def _runs(runs: pd.DataFrame, tasks: Sequence[Value]) -> list[list[Any]]:
     """Return rows of id, key, cell, seed, status, final score, rounds, seconds, start time, and
     tags with the note.
     """
-    final = {one["name"]: METRICS[one["metric"]][1] for one in tasks}
+    final = {task["name"]: METRICS[task["metric"]][1] for task in tasks}
     return [
         [
             int(row["id"]),
@@ -233,12 +233,12 @@ def _bars(results: Results) -> list[list[Any]]:
         # other numbers of workers, say, have no common histogram
         with contextlib.suppress(SpecError):
             parts.append(fractions(dataclasses.replace(results, runs=runs), ("task", "switching")))
-    found = (
+    bars = (
         pd.concat(parts)
         if parts
         else pd.DataFrame(columns=["task", "switching", "fraction", "share"])
     )
-    columns = zip(found["task"], found["switching"], found["fraction"], found["share"], strict=True)
+    columns = zip(bars["task"], bars["switching"], bars["fraction"], bars["share"], strict=True)
     return [
         [task, switching, _number(fraction, 4), _number(share, 4)]
         for task, switching, fraction, share in columns
@@ -249,7 +249,7 @@ def _timelines(results: Results) -> list[Value]:
     """Return the first ticks of one run of each task and switching strategy: spans of worker, first
     tick, end and state.
     """
-    found = []
+    timelines = []
     first = results.runs.drop_duplicates(["task", "switching"])
     for _, chosen in first.groupby("task", sort=False):
         for run in chosen.head(TIMELINES).to_dict("records"):
@@ -267,15 +267,15 @@ def _timelines(results: Results) -> list[Value]:
                 for worker, row in enumerate(byzantine[:ticks].T.tolist(), 1)
                 for span in _spans(worker, row)
             ]
-            told = {
+            labels = {
                 "task": run["task"],
                 "switching": run["switching"],
                 "run": int(run["id"]),
                 "seed": int(run["seed"]),
             }
             workers = {"workers": int(run["workers"]), "ticks": ticks, "unit": TICKS[clock]}
-            found.append(told | workers | {"spans": spans[:TIMELINE_SPANS]})
-    return found
+            timelines.append(labels | workers | {"spans": spans[:TIMELINE_SPANS]})
+    return timelines
 
 
 def _spans(worker: int, row: Sequence[bool]) -> list[list[int]]:
@@ -290,16 +290,16 @@ def _spans(worker: int, row: Sequence[bool]) -> list[list[int]]:
 
 def _sweeps(runs: pd.DataFrame) -> list[list[Any]]:
     """Return sweep, task, runs, cells, seeds, diverged runs and seconds of each sweep and task."""
-    found = []
-    for (sweep, task), own in runs.groupby(["sweep", "task"], sort=False):
+    rows = []
+    for (sweep, task), part in runs.groupby(["sweep", "task"], sort=False):
         counts = [
-            len(own),
-            own["cell"].nunique(),
-            own["seed"].nunique(),
-            int((own["status"] == "diverged").sum()),
+            len(part),
+            part["cell"].nunique(),
+            part["seed"].nunique(),
+            int((part["status"] == "diverged").sum()),
         ]
-        found.append([sweep, task, *counts, round(own["wall_seconds"].sum())])
-    return found
+        rows.append([sweep, task, *counts, round(part["wall_seconds"].sum())])
+    return rows
 
 
 def _about(results: Results, describe: Callable[[str], str]) -> list[Value]:
@@ -311,25 +311,25 @@ def _about(results: Results, describe: Callable[[str], str]) -> list[Value]:
         results.engine, "SELECT name, yaml FROM sweeps WHERE yaml IS NOT NULL ORDER BY id"
     )
     texts = dict(zip(stored["name"], stored["yaml"], strict=True))
-    found = []
+    rows = []
     for name in names[:MOST_ABOUT]:
         text = texts.get(name, "")
-        told = re.search(r"^description:\s*(.+)$", text, flags=re.MULTILINE)
-        about = told[1].strip(" '\"") if told else describe(name)
+        match = re.search(r"^description:\s*(.+)$", text, flags=re.MULTILINE)
+        about = match[1].strip(" '\"") if match else describe(name)
         if about or text:
-            found.append({"name": name, "description": about, "text": text})
-    return found
+            rows.append({"name": name, "description": about, "text": text})
+    return rows
 
 
 def _statuses(results: Results, where: str | None) -> dict[str, int]:
     """Return the number of runs without a result by status; they are not in the report."""
     condition = f"NOT ({RESULTS})" + (f" AND ({where})" if where else "")
-    found = read(
+    counts = read(
         results.engine,
         f"SELECT status, COUNT(*) AS n FROM runs WHERE {condition} GROUP BY status ORDER BY status",
     )
     return {
-        str(status): int(count) for status, count in zip(found["status"], found["n"], strict=True)
+        str(status): int(count) for status, count in zip(counts["status"], counts["n"], strict=True)
     }
 
 

@@ -76,14 +76,14 @@ def charts(content: Mapping[str, Any]) -> list[dict[str, Spec]]:
     Their selections filter, sort and colour; the page gives them data, sizes and colours.
     """
     text = resources.files("dynabro_cli.figures.report").joinpath("page.json").read_text("utf-8")
-    found = []
+    rows = []
     for place, task in enumerate(content["tasks"]):
         specs = json.loads(text)
         _control(
             specs["scores"], content, task, [c for c in content["cells"] if c["task"] == place]
         )
-        found.append(specs)
-    return found
+        rows.append(specs)
+    return rows
 
 
 def _control(
@@ -154,12 +154,12 @@ def _select(name: str, value: str | None, title: str, choices: Mapping[Any, str]
     return {"name": name, "value": value, "bind": bind}
 
 
-def _colours(values: Sequence[str], known: Mapping[str, int]) -> list[int]:
+def _colours(values: Sequence[str], earlier: Mapping[str, int]) -> list[int]:
     """Return the place of each value's colour: its fixed one, or the next that is free."""
-    taken = {known.get(value) for value in values}
+    taken = {earlier.get(value) for value in values}
     free = [place for place in range(COLOURS) if place not in taken] or [*range(COLOURS)]
     others = itertools.cycle(free)
-    return [known[value] if value in known else next(others) for value in values]
+    return [earlier[value] if value in earlier else next(others) for value in values]
 
 
 def in_script(value: Any) -> str:

@@ -214,8 +214,10 @@ class ConvBlock(nn.Module):
         )
 
     def _fits(self, shape: Shape) -> bool:
-        own = cast(Compiled, self.compiled).shape
-        return own == dataclasses.replace(shape, input=own.input) and (own.input or not shape.input)
+        compiled = cast(Compiled, self.compiled).shape
+        return compiled == dataclasses.replace(shape, input=compiled.input) and (
+            compiled.input or not shape.input
+        )
 
 
 def blocks_of(model: nn.Module) -> list[ConvBlock]:
@@ -250,14 +252,14 @@ def compile_blocks(model: nn.Module, samples: float, *, insist: bool) -> str:
         RunError: Compiling failed, and ``insist`` is True.
     """
     blocks = blocks_of(model)
-    known = [
+    pairs = [
         (block, block.seen) for block in blocks if block.seen is not None and block.seen.served
     ]
-    if not known:
+    if not pairs:
         return "off: not for these images" if blocks else "none"
     work = [
         (block, shape)
-        for block, shape in known
+        for block, shape in pairs
         if insist or samples * shape.values >= COMPILE_VALUES
     ]
     if not work:

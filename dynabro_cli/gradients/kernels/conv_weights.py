@@ -48,11 +48,11 @@ class Gradients:
             out: A view of the gradient matrix, [m, O, C, h, w].
         """
         (m, kernels, *inner), (n, channels, height, width) = out.shape, x.shape
-        known = all(
+        fits = all(
             tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in (gy, x, out)
         )
         filled = self.filled(channels)
-        if not known or not filled or not n or not out[0].is_contiguous():
+        if not fits or not filled or not n or not out[0].is_contiguous():
             return False
         x = F.pad(x, (0, 0, 0, 0, 0, filled - channels)) if filled > channels else x
         gy, x = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (gy, x))

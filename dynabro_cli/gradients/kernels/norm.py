@@ -64,8 +64,8 @@ class BatchNorm:
         )
         vector = torch.ones(channels) if weight is None else weight
         self._call("backward", relu, [gy, x, mean, inverse, vector, gx, weights, biases])
-        own = [part.view(workers, -1, channels).sum(1) for part in (weights, biases)]
-        return gx, own[0], own[1]
+        per_worker = [part.view(workers, -1, channels).sum(1) for part in (weights, biases)]
+        return gx, per_worker[0], per_worker[1]
 
     def _call(
         self, name: str, relu: bool, tensors: list[Tensor | None], *more: ctypes.c_float

@@ -52,11 +52,11 @@ def tile(x, before, first, stop, P, C, c, RELU: tl.constexpr):
 
 
 @triton.jit
-def store_pair(parts, one, other, C, c):
+def store_pair(parts, first, second, C, c):
     """Write a part's two results of each channel."""
     place = parts + (tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)) * 2 * C + c
-    tl.store(place, one, mask=c < C)
-    tl.store(place + C, other, mask=c < C)
+    tl.store(place, first, mask=c < C)
+    tl.store(place + C, second, mask=c < C)
 
 
 @triton.jit

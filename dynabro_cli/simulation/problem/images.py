@@ -101,14 +101,14 @@ class ImageProblem:
     @property
     def how(self) -> dict[str, object]:
         engine, graphed = self._engine, self._compute
-        found: dict[str, object] = {
+        words: dict[str, object] = {
             "gradients": engine.kind,
             "pass_values": engine.pass_values or None,
             "blocks": engine.blocks,
         }
         if engine.reason:
-            found["gradients_reason"] = engine.reason
-        return found | ({"graphs": graphed.state} if isinstance(graphed, GraphedGradients) else {})
+            words["gradients_reason"] = engine.reason
+        return words | ({"graphs": graphed.state} if isinstance(graphed, GraphedGradients) else {})
 
     def _normalise(self, pixels: Tensor) -> Tensor:
         return torch.addcmul(self._offset, pixels.to(self._gain.dtype), self._gain)
@@ -208,11 +208,11 @@ class ImageProblem:
             n = len(part)
             inputs, labels = self._batches(round_, part, workers)
             if relabel is not None:
-                classes, own = self._images.shape.classes, labels.chunk(n, 1)
+                classes, of_computation = self._images.shape.classes, labels.chunk(n, 1)
                 labels = torch.cat(
                     [
                         relabel(y, computation, classes)
-                        for y, computation in zip(own, part, strict=True)
+                        for y, computation in zip(of_computation, part, strict=True)
                     ],
                     1,
                 )
@@ -236,9 +236,9 @@ class ImageProblem:
             return lambda total, rows, n: total.index_add_(0, workers, rows, alpha=n)
         if k == self._workers:
             return lambda total, rows, n: total.add_(rows, alpha=n)
-        found = torch.full((self._workers,), k).index_copy_(0, workers, torch.arange(k))
+        places_on_host = torch.full((self._workers,), k).index_copy_(0, workers, torch.arange(k))
         # the place of each worker's row; for other workers the last row, of zeros
-        places = send_once(found, self._device)
+        places = send_once(places_on_host, self._device)
 
         def add(total: Tensor, rows: Tensor, n: int) -> Tensor:
             padded = torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
@@ -305,14 +305,14 @@ class ImageProblem:
         ``who``.
         """
         images, labels = self._train
-        own = (
+        indices = (
             torch.arange(len(labels))
             if self._shares is None
             else torch.from_numpy(self._shares.of(worker))
         )
         gradient = torch.zeros_like(self.x)
         number = torch.tensor([worker])
-        for computation, part in enumerate(torch.split(own, self._batch_size)):
+        for computation, part in enumerate(torch.split(indices, self._batch_size)):
             places = send(part, self._device)
             given = labels[places][None]
             if relabel is not None:
@@ -326,7 +326,7 @@ class ImageProblem:
                 1,
                 self._seeds(round_, (computation,), number),
             )
-            gradient.add_(self._engine.matrix[0], alpha=len(part) / len(own))
+            gradient.add_(self._engine.matrix[0], alpha=len(part) / len(indices))
             self._losses[who] += losses
             self._counts[who] += 1
             self._statistics[who] += self._engine.statistics[0]
@@ -340,10 +340,10 @@ class ImageProblem:
         return max(1, TOGETHER // (samples * self._engine.kept)) if self._engine.kept else 1
 
     def observed(self) -> Observed:
-        found = Observed(self._losses, self._statistics, self._counts)
+        seen = Observed(self._losses, self._statistics, self._counts)
         self._losses, self._counts = torch.zeros_like(self._losses), torch.zeros_like(self._counts)
         self._statistics = torch.zeros_like(self._statistics)
-        return found
+        return seen
 
     def project(self) -> None:
         return
@@ -355,7 +355,7 @@ class ImageProblem:
         return None if self._held_out is None else self._score(*self._held_out)
 
     def metrics(self) -> tuple[tuple[str, float], ...]:
-        (images, labels), found = self._test, dict[str, float]()
+        (images, labels), values = self._test, dict[str, float]()
         counts = () if self._shares is None else self._shares.counts
         for name, function in METRICS.items():
             # a function may change what it gets, such as the mode of a layer or a label, and the
@@ -371,12 +371,12 @@ class ImageProblem:
             )
             numbers = function(model, data, **asked)
             try:
-                found |= {str(key): float(value) for key, value in numbers.items()}
+                values |= {str(key): float(value) for key, value in numbers.items()}
             except (AttributeError, TypeError, ValueError) as error:
                 raise PluginError(
                     f"metrics {name!r} returned {numbers!r}. Try: a dict of numbers by name"
                 ) from error
-        return tuple(found.items())
+        return tuple(values.items())
 
     def weights(self) -> dict[str, Tensor]:
         return dict(self._engine.model.state_dict())

@@ -128,12 +128,12 @@ def share_out(
         )
     sizes = np.array([len(part) for part in parts])
     starts = np.concatenate([[0], sizes.cumsum()[:-1]])
-    found = [
+    drawn = [
         (worker, *np.unique(labels[part], return_counts=True)) for worker, part in enumerate(parts)
     ]
     counts = [
         (worker, int(label), int(n))
-        for worker, own, many in found
-        for label, n in zip(own, many, strict=True)
+        for worker, labels_of, many in drawn
+        for label, n in zip(labels_of, many, strict=True)
     ]
     return Shares(np.concatenate(parts), starts[:, None], sizes[:, None], tuple(counts))

@@ -12,7 +12,7 @@ from dynabro_cli.attacks._api import Defence, honest_mean
 from dynabro_cli.methods._api import JudgingMethod, senders
 from dynabro_cli.simulation.round.decision import Decide
 from dynabro_cli.simulation.round.identities import Tick
-from dynabro_cli.simulation.round.parts import Parts, Question, State, States, own_rows
+from dynabro_cli.simulation.round.parts import Parts, Question, State, States, rows_of
 
 Attacker = Callable[[Tensor, Question, States, States, States], Tensor]
 
@@ -34,16 +34,20 @@ def make_attacker(parts: Parts, decide: Decide) -> Attacker:
         return (
             vectors
             if enters != "gradient"
-            else send(vectors, copied(own_rows(of_method, question)))[0]
+            else send(vectors, copied(rows_of(of_method, question)))[0]
         )
 
     def attacker(
-        own: Tensor, question: Question, of_attack: States, of_method: States, of_aggregator: States
+        gradients: Tensor,
+        question: Question,
+        of_attack: States,
+        of_method: States,
+        of_aggregator: States,
     ) -> Tensor:
         if not attack.sees_defence:
-            return attack.messages(own, question.byzantine, of_attack)
+            return attack.messages(gradients, question.byzantine, of_attack)
         seen = Defence(
-            honest_mean(made_of(own, question, of_method), question.byzantine),
+            honest_mean(made_of(gradients, question, of_method), question.byzantine),
             lambda vectors: (
                 decide(
                     made_of(vectors, question, of_method),
@@ -53,7 +57,7 @@ def make_attacker(parts: Parts, decide: Decide) -> Attacker:
                 ).aggregate
             ),
         )
-        return attack.messages(own, question.byzantine, of_attack, seen)
+        return attack.messages(gradients, question.byzantine, of_attack, seen)
 
     return attacker
 
@@ -62,7 +66,7 @@ def attack_computation(
     parts: Parts,
     state: State,
     attacker: Attacker,
-    own: Tensor,
+    gradients: Tensor,
     tick: Tick,
     answering: Tensor | None,
     server: Tensor | None,
@@ -85,7 +89,7 @@ def attack_computation(
             round.
     """
     question = Question(
-        total=own,
+        total=gradients,
         places=None,
         batches=None,
         byzantine=tick.byzantine,
@@ -96,17 +100,17 @@ def attack_computation(
         answering=answering,
         server=server,
     )
-    vectors = attacker(own, question, state.attack, state.method, state.aggregator)
+    vectors = attacker(gradients, question, state.attack, state.method, state.aggregator)
     if learns:
-        learn(parts, state, own, tick.byzantine)
+        learn(parts, state, gradients, tick.byzantine)
         state.attack = parts.attack.advance(tick.byzantine, state.attack)
     return vectors
 
 
-def learn(parts: Parts, state: State, own: Tensor, byzantine: Tensor) -> None:
+def learn(parts: Parts, state: State, vectors: Tensor, byzantine: Tensor) -> None:
     """Let the attack learn from the workers' own vectors [m, d], if it learns."""
     if parts.attack.observe is not None:
-        state.attack = parts.attack.observe(own, byzantine, state.attack)
+        state.attack = parts.attack.observe(vectors, byzantine, state.attack)
 
 
 def advance(parts: Parts, state: State, question: Question, learned: States | None) -> None:

@@ -144,7 +144,9 @@ def _apart(
     """Aggregate messages of all workers or of a cohort; each of the two kinds has a separate state
     of the rule.
     """
-    own = {name.removeprefix(kind): value for name, value in state.items() if name.startswith(kind)}
+    part = {
+        name.removeprefix(kind): value for name, value in state.items() if name.startswith(kind)
+    }
     others = {name: value for name, value in state.items() if not name.startswith(kind)}
-    result, own = rule(messages, own | given, 1)
-    return result, others | {kind + name: value for name, value in own.items()}
+    result, part = rule(messages, part | given, 1)
+    return result, others | {kind + name: value for name, value in part.items()}

@@ -72,20 +72,20 @@ class RoundGradients:
         here = self.x.clone()
         if points.ndim == 1:
             self.x.copy_(points)
-            found = self._gradients(computation, self._workers, self._relabel).clone()
+            result = self._gradients(computation, self._workers, self._relabel).clone()
             self._parts.problem.observed()  # losses and statistics of a round are taken at x_t
         else:
-            found = torch.empty_like(points)
+            result = torch.empty_like(points)
             for worker, point in enumerate(points):
                 self.x.copy_(point)
                 relabel = (
                     None if self._relabel is None else of_worker(self._relabel, worker, len(points))
                 )
-                found[worker] = self._gradients(
+                result[worker] = self._gradients(
                     computation, self._workers[worker : worker + 1], relabel
                 )[0]
         self.x.copy_(here)
-        return found
+        return result
 
     def _gradients(self, computation: int, workers: Tensor, relabel: Relabel | None) -> Tensor:
         problem, round_ = self._parts.problem, self._state.round

@@ -118,7 +118,7 @@ def server_gradient(parts: Parts, state: State, computation: int = 0) -> Tensor 
     )
 
 
-def own_rows(state: States, question: Question) -> States:
+def rows_of(state: States, question: Question) -> States:
     """Return the part of a method's state that belongs to the workers that answer."""
     answering = question.answering
     return (

@@ -91,8 +91,8 @@ class Prefixes:
         if attacked:
             self._add_attacked(who, computations, state)
         elif plan.prefixes == (1,):  # no sums are needed
-            own = parts.problem.sum_gradients(state.round, (0,), computed, None, relabel)
-            return own if parts.answering is None else own[: self._rows]
+            gradients = parts.problem.sum_gradients(state.round, (0,), computed, None, relabel)
+            return gradients if parts.answering is None else gradients[: self._rows]
         elif computations:
             if not computations.start:
                 total[: len(computed)] = 0
@@ -107,12 +107,16 @@ class Prefixes:
         for computation in computations:
             tick = who.ticks[computation]
             seen = server_gradient(parts, state, computation) if parts.attack.sees_defence else None
-            own = parts.problem.sum_gradients(
+            gradients = parts.problem.sum_gradients(
                 state.round, (computation,), tick.computed, None, relabel
             )
-            own = own[: self._rows] if tick.places is None else own.index_select(0, tick.places)
+            gradients = (
+                gradients[: self._rows]
+                if tick.places is None
+                else gradients.index_select(0, tick.places)
+            )
             self._total += attack_computation(
-                parts, state, self._attacker, own, tick, who.answering, seen, learns=True
+                parts, state, self._attacker, gradients, tick, who.answering, seen, learns=True
             )
 
     def _count(self, prefix: int) -> Tensor:

@@ -60,21 +60,21 @@ def round_event(
 
 def totals_after(totals: Totals, record: Record, squared_gradient: float | None) -> Totals:
     """Return ``totals`` after one more round."""
-    known = totals.squared_gradients is not None and squared_gradient is not None
+    measured = totals.squared_gradients is not None and squared_gradient is not None
     return Totals(
         record.round + 1,
         record.budget,
         totals.switches + record.who.drawn.changes,
         totals.dynamic_rounds + record.who.dynamic,
-        (totals.squared_gradients or 0.0) + (squared_gradient or 0.0) if known else None,
+        (totals.squared_gradients or 0.0) + (squared_gradient or 0.0) if measured else None,
     )
 
 
-def changes_of(known: Tensor | None, drawn: Drawn) -> tuple[Identity, ...]:
+def changes_of(previous: Tensor | None, drawn: Drawn) -> tuple[Identity, ...]:
     """Return the ticks of a round at which the Byzantine set changed from ``known``, which is None
     before the first.
     """
-    before = [known, *drawn.masks[:-1]]
+    before = [previous, *drawn.masks[:-1]]
     return tuple(
         Identity(drawn.first + place, tuple(int(number) + 1 for number in mask.nonzero()[:, 0]))
         for place, (old, mask) in enumerate(zip(before, drawn.masks, strict=True))

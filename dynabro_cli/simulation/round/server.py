@@ -15,7 +15,7 @@ from dynabro_cli.attacks._api import honest_mean, replace
 from dynabro_cli.methods._api import senders
 from dynabro_cli.simulation.round.attacker import Attacker, make_attacker
 from dynabro_cli.simulation.round.decision import Decision, make_decide
-from dynabro_cli.simulation.round.parts import Parts, Question, States, own_rows, put_back
+from dynabro_cli.simulation.round.parts import Parts, Question, States, put_back, rows_of
 from dynabro_cli.vectors.finite import all_finite, finite_rows
 from dynabro_cli.vectors.lengths import length
 
@@ -154,18 +154,18 @@ def make_messages(
         question: Question, of_attack: States, of_method: States, of_aggregator: States
     ) -> Sent:
         total, batches, learned = question.total, question.batches, None
-        own = total if question.places is None else total.index_select(0, question.places)
-        own = own if batches is None else own / batches
+        vectors = total if question.places is None else total.index_select(0, question.places)
+        vectors = vectors if batches is None else vectors / batches
         if entry == "gradient" and not question.attacked:
             if question.learned and attack.observe is not None:
-                learned = attack.observe(own, question.byzantine, of_attack)
-            own = attacker(own, question, of_attack, of_method, of_aggregator)
-        before = own_rows(of_method, question)
-        messages, sent = workers.send(own, before)
+                learned = attack.observe(vectors, question.byzantine, of_attack)
+            vectors = attacker(vectors, question, of_attack, of_method, of_aggregator)
+        before = rows_of(of_method, question)
+        messages, sent = workers.send(vectors, before)
         if entry in ("message", "state"):
             if question.learned and attack.observe is not None:
                 learned = attack.observe(messages, question.byzantine, of_attack)
-            raw = own if question.gradients is None else question.gradients
+            raw = vectors if question.gradients is None else question.gradients
             attacked = attacker(
                 raw if attack.of_gradients else messages,
                 question,

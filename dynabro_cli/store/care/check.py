@@ -84,10 +84,10 @@ def check(database: str) -> Report:
         if damages:  # nothing in a damaged file is reliable
             return Report({}, 0, 0, damages, [])
         problems += _orphans(connection)
-        for number, found in sorted(
+        for number, of_run in sorted(
             unsound_runs(connection).items(), key=lambda item: str(item[0])
         ):
-            problems += [f"run {_plain(str(number))}: {problem}" for problem in found]
+            problems += [f"run {_plain(str(number))}: {problem}" for problem in of_run]
         problems += unsound_others(connection)
         statuses = connection.execute(
             text("SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status")
@@ -120,8 +120,8 @@ def damage(connection: Connection) -> list[str]:
     """
     if connection.dialect.name != "sqlite":
         return []
-    found = connection.exec_driver_sql(f"PRAGMA integrity_check({MOST_DAMAGES})").scalars().all()
-    return [] if found == ["ok"] else [_plain(" ".join(str(line).split())) for line in found]
+    lines = connection.exec_driver_sql(f"PRAGMA integrity_check({MOST_DAMAGES})").scalars().all()
+    return [] if lines == ["ok"] else [_plain(" ".join(str(line).split())) for line in lines]
 
 
 def _orphans(connection: Connection) -> list[str]:
@@ -134,12 +134,12 @@ def _orphans(connection: Connection) -> list[str]:
         'SELECT "table", "parent", COUNT(*) FROM pragma_foreign_key_check GROUP BY "table", '
         '"parent"'
     )
-    found = [[_plain(str(value)) for value in row] for row in connection.exec_driver_sql(lost)]
+    rows = [[_plain(str(value)) for value in row] for row in connection.exec_driver_sql(lost)]
     return [
-        f"{count} rows of {table} have no {one}; delete the rows whose {one}_id is not in "
-        f"(SELECT id FROM {one}s)"
-        for table, one, count in (
-            (table, parent.removesuffix("s"), count) for table, parent, count in found
+        f"{count} rows of {table} have no {missing}; delete the rows whose {missing}_id is not in "
+        f"(SELECT id FROM {missing}s)"
+        for table, missing, count in (
+            (table, parent.removesuffix("s"), count) for table, parent, count in rows
         )
     ]
 
@@ -214,13 +214,13 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
     Args:
         connection: A connection with one snapshot.
     """
-    found: defaultdict[int, list[str]] = defaultdict(list)
+    problems_of: defaultdict[int, list[str]] = defaultdict(list)
     for table, run_id in ((runs, "id"), *((table, "run_id") for table in row_digests.OF_RUNS)):
         for number, column in connection.execute(
             text(of_another_type(table, run_id, connection.dialect.name))
         ):
             if isinstance(number, int):  # a row without a run is reported elsewhere
-                found[number].append(of_wrong_type(table, column))
+                problems_of[number].append(of_wrong_type(table, column))
     names = ", ".join([*runs.c.keys(), VERSIONS])
     sane = text(f"SELECT {names} FROM runs WHERE {sane_row(connection.dialect.name)}")
     for run in connection.execute(sane).mappings():
@@ -230,11 +230,11 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
                 "the versions of its environment are missing, or are not valid JSON of a run"
             )
         if problems:
-            found[run["id"]] += problems
+            problems_of[run["id"]] += problems
     for number, problem in (row_digests.changed(connection) | broken_diffs(connection)).items():
-        if number not in found:
-            found[number].append(problem)
-    return dict(found)
+        if number not in problems_of:
+            problems_of[number].append(problem)
+    return dict(problems_of)
 
 
 def spec_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -250,7 +250,7 @@ def spec_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
     named = (spec.get(name) for name in ("method", "aggregator", "attack", "switching"))
     return (
         spec
-        if all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in named)
+        if all(isinstance(part, dict) and isinstance(part.get("name"), str) for part in named)
         else None
     )
 
@@ -291,7 +291,7 @@ def _of_key(run: Mapping[str, Any]) -> list[str]:
 def _object(stored: object) -> dict[str, Any] | None:
     """Return a JSON object that is stored as text; None if it is not one."""
     try:
-        found = json.loads(stored) if isinstance(stored, str) else None
+        value = json.loads(stored) if isinstance(stored, str) else None
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

@@ -62,9 +62,9 @@ def copy_database(source: str, output: Output) -> None:
             sync(part)
             output.publish(part)
     finally:
-        for left in (part, part.with_name(part.name + "-journal")):
+        for remains in (part, part.with_name(part.name + "-journal")):
             with contextlib.suppress(OSError):
-                left.unlink()
+                remains.unlink()
 
 
 class Backup(NamedTuple):

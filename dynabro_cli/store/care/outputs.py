@@ -98,8 +98,8 @@ class Output:
             if path.is_file() and not os.access(path, os.R_OK | os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             # the own database first: it may be open, and then nothing else may look into the file
-            own = sqlite_path(self.database)
-            if (own is not None and _same(own, path)) or is_sqlite(path):
+            database = sqlite_path(self.database)
+            if (database is not None and _same(database, path)) or is_sqlite(path):
                 raise CannotWriteError(
                     f"{self.target} is a database and is never overwritten. Try: another file"
                 )

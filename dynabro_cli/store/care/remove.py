@@ -75,13 +75,13 @@ def choose(database: str, where: str) -> Removal:
     engine = open_read_only(database)
     ids = [row[0] for row in query(engine, f"SELECT id FROM runs WHERE ({where}) ORDER BY id").rows]
     with translated_errors(database), engine.connect() as connection:
-        found = [row for batch in _batches(ids) for row in _rows(connection, runs.c.id.in_(batch))]
-        again = [f"{row['run_key']}{RERUN_SUFFIX}" for row in found]
-        found += [
+        rows = [row for batch in _batches(ids) for row in _rows(connection, runs.c.id.in_(batch))]
+        again = [f"{row['run_key']}{RERUN_SUFFIX}" for row in rows]
+        rows += [
             row for batch in _batches(again) for row in _rows(connection, runs.c.run_key.in_(batch))
         ]
-        doomed = {row["id"]: Doomed(row["id"], row["run_key"], row["status"]) for row in found}
-        for row in found:
+        doomed = {row["id"]: Doomed(row["id"], row["run_key"], row["status"]) for row in rows}
+        for row in rows:
             _refuse_if_live(connection, row)
         removed = tuple(doomed[number] for number in sorted(doomed))
         return Removal(removed, tuple(_files(connection, SideFiles.of(engine.url), removed)))
@@ -143,12 +143,12 @@ def _rows(connection: Connection, condition: ColumnElement[bool]) -> list[dict[s
         runs.c.pid,
     )
     raw: ColumnElement[Any] = literal_column("heartbeat_at").label("heartbeat_at")
-    found = [
+    rows = [
         dict(row) for row in connection.execute(select(*columns, raw).where(condition)).mappings()
     ]
     return [
         row | {"owner": str(row["owner"] or ""), "heartbeat_at": moment(row["heartbeat_at"])}
-        for row in found
+        for row in rows
     ]
 
 
@@ -165,12 +165,12 @@ def _files(connection: Connection, files: SideFiles, removed: Sequence[Doomed]) 
     named = {key for key in keys if KEY.fullmatch(key.removesuffix(RERUN_SUFFIX))}
     yield from (path for path in files.checkpoints() if path.name.partition(".")[0] in named)
     unfinished = [key.removesuffix(RERUN_SUFFIX) for key in named if key.endswith(RERUN_SUFFIX)]
-    left = {
+    kept = {
         row["run_key"]
         for batch in _batches(unfinished)
         for row in _rows(connection, runs.c.run_key.in_(batch))
     } - keys
-    logs = {files.log(key) for key in {key.removesuffix(RERUN_SUFFIX) for key in named} - left}
+    logs = {files.log(key) for key in {key.removesuffix(RERUN_SUFFIX) for key in named} - kept}
     yield from (path for path in sorted(logs) if path.is_file())
 
 

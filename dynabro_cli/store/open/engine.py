@@ -223,11 +223,11 @@ def server_version(connection: Connection, database: str) -> int | None:
     if not names:
         return None
     if {"alembic_version", "runs", "rounds", "evaluations"} <= names:
-        found = (
+        words = (
             connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
         )
-        if len(found) == 1 and found[0].isdigit():
-            return int(found[0])
+        if len(words) == 1 and words[0].isdigit():
+            return int(words[0])
     raise DatabaseError(
         f"{shown(database)} has other tables and is not a dynabro database. Try: another --db"
     )

@@ -104,9 +104,9 @@ def translate(
     ``translated_errors``.
     """
     if isinstance(error, DBAPIError):
-        known = server_error(error, database, opening=opening, patience=busy_seconds())
-        if known is not None:
-            return known
+        translated = server_error(error, database, opening=opening, patience=busy_seconds())
+        if translated is not None:
+            return translated
     reason = str(error.orig if isinstance(error, DBAPIError) else error)
     if "disk is full" in reason or "disk I/O" in reason:
         return StorageError(f"{database}: {reason}; make room; what was stored before is intact")

@@ -48,7 +48,7 @@ def unsound_rows(connection: Connection, table: Table) -> dict[tuple[Any, ...], 
     """
     dialect, keys = connection.dialect.name, ", ".join(column.name for column in table.primary_key)
     values = f"SELECT {keys}, {_other_type(table, dialect)} AS wrong FROM {table.name}"
-    found: dict[tuple[Any, ...], str] = {
+    reasons: dict[tuple[Any, ...], str] = {
         tuple(key): of_wrong_type(table, column)
         for *key, column in connection.execute(
             text(f"SELECT * FROM ({values}) AS found WHERE wrong IS NOT NULL")
@@ -61,11 +61,11 @@ def unsound_rows(connection: Connection, table: Table) -> dict[tuple[Any, ...], 
             f"{sane_row(dialect, table)}"
         )
         wrong = [key for *key, time in connection.execute(given) if moment(time) is None]
-        found |= {tuple(key): f"{name} is not a valid timestamp" for key in wrong}
+        reasons |= {tuple(key): f"{name} is not a valid timestamp" for key in wrong}
     if table in STATUSES_OF:
         unknown = text(f"SELECT {keys} FROM {table.name} WHERE status NOT IN {STATUSES_OF[table]}")
-        found = dict.fromkeys(map(tuple, connection.execute(unknown)), "unknown status") | found
-    return found
+        reasons = dict.fromkeys(map(tuple, connection.execute(unknown)), "unknown status") | reasons
+    return reasons
 
 
 def of_wrong_type(table: Table, column: str) -> str:

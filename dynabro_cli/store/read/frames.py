@@ -74,13 +74,13 @@ def _parameters(spec: str) -> dict[str, Any]:
         return {}
     if not isinstance(fields, dict):
         return {}
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for field, value in fields.items():
         stages = value if isinstance(value, list) else [value]
         for place, stage in enumerate(stages):
             if isinstance(stage, dict):
                 prefix = field if len(stages) == 1 else f"{field}.{place + 1}"
-                found |= {
+                parameters |= {
                     f"{prefix}.{name}": given for name, given in stage.items() if name != "name"
                 }
-    return found
+    return parameters

@@ -81,14 +81,14 @@ class QueryResult:
         """
         import pandas as pd
 
-        found = pd.DataFrame(list(self.rows), columns=self.columns)
-        for name in NUMBERS.intersection(found.columns):
-            if any(isinstance(value, str | bytes) for value in found[name].unique()):
+        table = pd.DataFrame(list(self.rows), columns=self.columns)
+        for name in NUMBERS.intersection(table.columns):
+            if any(isinstance(value, str | bytes) for value in table[name].unique()):
                 wrong = f"{self.database}: {name} has a value that is not a number"
                 raise DatabaseError(
                     f"{wrong}. Try: dynabro db check --db {self.database}"
                 ) from ValueError(name)
-        return found
+        return table
 
 
 def query(engine: Engine, sql: str, *, timeout: float | None = None) -> QueryResult:
@@ -145,12 +145,14 @@ def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[A
         )
         if writes or (no_select and sql.split()[0] == no_select[1]):
             raise SpecError(f"only reading is allowed here ({reason}). Try: a SELECT") from error
-        known = translate(error, shown(engine.url))
+        translated = translate(error, shown(engine.url))
         damage = any(
             word in reason for word in ("image is malformed", "not a database", "locked", "disk")
         )
-        if isinstance(known, DisconnectedError) or (damage and engine.dialect.name == "sqlite"):
-            raise known from error
+        if isinstance(translated, DisconnectedError) or (
+            damage and engine.dialect.name == "sqlite"
+        ):
+            raise translated from error
         raise SpecError(f"SQL: {reason}. Try: {_advice(reason, sql)}") from error
 
 
@@ -242,19 +244,18 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
     """
     is_id = name.isascii() and name.isdigit() and len(name) < 19
     by_id, by_key = (
-        text(f"SELECT *, {VERSIONS} FROM runs WHERE {one}")
-        for one in ("id = :id", "substr(run_key, 1, :length) = :name")
+        text(f"SELECT *, {VERSIONS} FROM runs WHERE {condition}")
+        for condition in ("id = :id", "substr(run_key, 1, :length) = :name")
     )
     with translated_errors(engine.url), engine.connect() as connection:
-        found = connection.execute(by_id, {"id": int(name)}).mappings().all() if is_id else []
-        found = (
-            found
-            or connection.execute(by_key, {"name": name, "length": len(name)}).mappings().all()
+        rows = connection.execute(by_id, {"id": int(name)}).mappings().all() if is_id else []
+        rows = (
+            rows or connection.execute(by_key, {"name": name, "length": len(name)}).mappings().all()
         )
-    if len(found) != 1:
-        many = f"{len(found)} runs have a key that begins with" if found else "there is no run"
+    if len(rows) != 1:
+        many = f"{len(rows)} runs have a key that begins with" if rows else "there is no run"
         raise NotFoundError(f"{many} {name!r}. Try: dynabro runs, which lists ids and keys")
-    return {name: _plain(value) for name, value in found[0].items()}
+    return {name: _plain(value) for name, value in rows[0].items()}
 
 
 def histogram(engine: Engine, run_id: int) -> list[tuple[int, int]]:
@@ -310,20 +311,20 @@ def of_sweeps(engine: Engine, where: str | None, sweeps: Sequence[str] | None) -
     condition = f"({among('sweep', sweeps)} OR run_key IN ({listed}))" + (
         f" AND ({where})" if where else ""
     )
-    known = stored_sweeps(engine)
+    stored = stored_sweeps(engine)
     for name in sweeps:
-        if name not in known:
+        if name not in stored:
             raise NotFoundError(
-                f"no run of the sweep {name} is stored{did_you_mean(name, known)}. Try: "
-                f"{listed_sweeps(known)}"
+                f"no run of the sweep {name} is stored{did_you_mean(name, stored)}. Try: "
+                f"{listed_sweeps(stored)}"
             )
     return condition
 
 
-def listed_sweeps(known: Sequence[str]) -> str:
+def listed_sweeps(names: Sequence[str]) -> str:
     """Return some names of sweeps for an error, or the command that makes one."""
-    more = ", ..." if len(known) > MOST_NAMED else ""
-    return ", ".join(known[:MOST_NAMED]) + more if known else "dynabro sweep NAME"
+    more = ", ..." if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more if names else "dynabro sweep NAME"
 
 
 def among(column: str, values: Sequence[str]) -> str:
@@ -349,7 +350,10 @@ def _advice(reason: str, sql: str) -> str:
     text = re.search(rf"(?:=|<>|LIKE)\s*({re.escape(name)}[\w:.=-]*)", sql, flags=re.IGNORECASE)
     if name in SHORT or not text:
         close = [SHORT[name]] if name in SHORT else difflib.get_close_matches(name, columns, n=1)
-        return "".join(f"{one}, or " for one in close) + f"a column: {', '.join(columns)}"
+        return (
+            "".join(f"{close_name}, or " for close_name in close)
+            + f"a column: {', '.join(columns)}"
+        )
     return f"quotes around a text, '{text[1]}', or a column: {', '.join(columns)}"
 
 

@@ -66,9 +66,9 @@ class Trial(NamedTuple):
 
 def trials_of(connection: Connection, search: str, since: int = 0) -> list[Trial]:
     """Return the trials of a search by number, from ``since`` on."""
-    own = (trials.c.search == search) & (trials.c.number >= since)
-    found = connection.execute(select(trials).where(own).order_by(trials.c.number)).mappings()
-    return [_trial(row) for row in found]
+    wanted = (trials.c.search == search) & (trials.c.number >= since)
+    rows = connection.execute(select(trials).where(wanted).order_by(trials.c.number)).mappings()
+    return [_trial(row) for row in rows]
 
 
 def _trial(row: RowMapping) -> Trial:
@@ -86,25 +86,23 @@ def ends_of(connection: Connection, keys: Collection[str], goal: str) -> dict[st
     A run that diverged has the worst number; its last model does not count. So has NULL, which
     stands for NaN or infinity.
     """
-    known = GOALS[goal]
+    source = GOALS[goal]
     last = (evaluations.c.run_id == runs.c.id) & (evaluations.c.round == runs.c.rounds)
-    value = runs.c[known.final] if known.final else evaluations.c[known.evaluated]
+    value = runs.c[source.final] if source.final else evaluations.c[source.evaluated]
     columns = select(runs.c.run_key, runs.c.status, value.label("value"))
-    found = {}
+    ends = {}
     for some in _slices(list(keys)):
         chosen = columns.select_from(
-            runs.outerjoin(evaluations, last) if known.final is None else runs
+            runs.outerjoin(evaluations, last) if source.final is None else runs
         )
         for row in connection.execute(chosen.where(runs.c.run_key.in_(some))).mappings():
             number = (
                 row["value"]
                 if row["status"] == "finished" and row["value"] is not None
-                else known.worst
+                else source.worst
             )
-            found[row["run_key"]] = RunEnd(
-                row["status"], number if row["status"] in ENDED else None
-            )
-    return found
+            ends[row["run_key"]] = RunEnd(row["status"], number if row["status"] in ENDED else None)
+    return ends
 
 
 def codes_of(connection: Connection, keys: Collection[str]) -> dict[str, str | None]:
@@ -121,14 +119,14 @@ def evaluated(connection: Connection, keys: Collection[str], goal: str) -> dict[
     a missing one is NaN.
     """
     column = evaluations.c[GOALS[goal].evaluated]
-    found: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for some in _slices(list(keys)):
         chosen = select(runs.c.run_key, column).join(evaluations, evaluations.c.run_id == runs.c.id)
         for key, value in connection.execute(
             chosen.where(runs.c.run_key.in_(some)).order_by(runs.c.id, evaluations.c.round)
         ):
-            found.setdefault(key, []).append(math.nan if value is None else value)
-    return found
+            values.setdefault(key, []).append(math.nan if value is None else value)
+    return values
 
 
 def text_of(connection: Connection, name: str) -> str | None:
@@ -177,11 +175,11 @@ def named(engine: Engine, names: Sequence[str]) -> str | None:
     """
     conditions = []
     for name in names:
-        own = trials.c.search.in_([name]) | begins(trials.c.search, f"{name}: ")
+        of_name = trials.c.search.in_([name]) | begins(trials.c.search, f"{name}: ")
         with translated_errors(engine.url), engine.connect() as connection:
-            if connection.execute(select(trials.c.number).where(own).limit(1)).first() is None:
+            if connection.execute(select(trials.c.number).where(of_name).limit(1)).first() is None:
                 return None
-        conditions.append(str(own.compile(engine, compile_kwargs={"literal_binds": True})))
+        conditions.append(str(of_name.compile(engine, compile_kwargs={"literal_binds": True})))
     return " OR ".join(conditions)
 
 
@@ -198,13 +196,13 @@ def mean_value(
     """Return the mean over runs; None if one of them has no result, or has diverged and is to be
     skipped.
     """
-    found = [ends.get(key) for key in keys]
+    of_keys = [ends.get(key) for key in keys]
     if any(
         end is None or end.value is None or (skip_diverged and end.status == "diverged")
-        for end in found
+        for end in of_keys
     ):
         return None
-    return sum(end.value for end in found if end and end.value is not None) / len(found)
+    return sum(end.value for end in of_keys if end and end.value is not None) / len(of_keys)
 
 
 def _slices(keys: Sequence[str]) -> list[Sequence[str]]:

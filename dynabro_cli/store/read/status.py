@@ -248,7 +248,7 @@ def _sweep(
     connection: Connection, row: RowMapping, live: Sequence[_Live], now: dt.datetime
 ) -> SweepState:
     """Return a sweep with its runs in progress, that is, the runs of its process."""
-    own = [run for run in live if _process(run.owner) == _process(row["owner"])]
+    live_runs = [run for run in live if _process(run.owner) == _process(row["owner"])]
     made = _made(connection, row)
     finished = sum(run["status"] in ("finished", "diverged") for run in made)
     failed = sum(run["status"] == "failed" for run in made)
@@ -266,7 +266,7 @@ def _sweep(
         "pid",
     )
     values = {name: row[name] for name in same}
-    to_go = max(0, row["runs"] - row["stored_before"] - finished - failed - len(own))
+    to_go = max(0, row["runs"] - row["stored_before"] - finished - failed - len(live_runs))
     dead = row["status"] == "running" and presumed_dead(row, now)
     return SweepState(
         **values,
@@ -278,10 +278,10 @@ def _sweep(
         else row["wall_seconds"],
         seconds_to_go=None
         if dead or row["status"] != "running"
-        else _seconds_to_go(row["started_at"], now, to_go, made, own),
+        else _seconds_to_go(row["started_at"], now, to_go, made, live_runs),
         heard=silence(row, now) or 0.0,
         dead=dead,
-        in_progress=tuple(run.state for run in own),
+        in_progress=tuple(run.state for run in live_runs),
     )
 
 
@@ -315,24 +315,24 @@ def _seconds_to_go(
     now: dt.datetime,
     to_go: int,
     made: Sequence[RowMapping],
-    own: Sequence[_Live],
+    live: Sequence[_Live],
 ) -> float | None:
     """Estimate the remaining time from the budget per second so far; runs that have not started
     count with the others' mean budget.
     """
     elapsed = _seconds(began, now)
-    budgets = [run["budget"] for run in made] + [run.state.budget for run in own]
+    budgets = [run["budget"] for run in made] + [run.state.budget for run in live]
     spent = sum(
         _since(run["budget_spent"], run["wall_seconds"], _seconds(began, run["finished_at"]))
         for run in made
     )
-    spent += sum(_since(run.state.budget_spent, run.wall, elapsed) for run in own)
+    spent += sum(_since(run.state.budget_spent, run.wall, elapsed) for run in live)
     if spent <= 0 or elapsed <= 0:
         return None
-    left = to_go * sum(budgets) / len(budgets) + sum(
-        max(0, run.state.budget - run.state.budget_spent) for run in own
+    budget = to_go * sum(budgets) / len(budgets) + sum(
+        max(0, run.state.budget - run.state.budget_spent) for run in live
     )
-    return float(left * elapsed / spent)
+    return float(budget * elapsed / spent)
 
 
 def _since(spent: int, wall: float | None, elapsed: float) -> float:

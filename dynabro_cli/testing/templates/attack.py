@@ -9,7 +9,7 @@ from dynabro_cli.plugins import Range, attack, honest_mean
 
 @attack("my-attack", reference="who, where, which algorithm", reads_own=False)
 def my_attack(
-    own: Tensor, byzantine: Tensor, *, scale: Annotated[float, Range(above=0, maximum=1)] = 1.0
+    vectors: Tensor, byzantine: Tensor, *, scale: Annotated[float, Range(above=0, maximum=1)] = 1.0
 ) -> Tensor:  # [m, d], [m] -> [d]
     """Send minus ``scale`` times the mean of the honest workers' vectors."""
-    return -scale * honest_mean(own, byzantine)
+    return -scale * honest_mean(vectors, byzantine)

@@ -16,8 +16,8 @@ def test_contract() -> None:
 
 def test_example() -> None:
     load_plugin(FILE)
-    own, byzantine = (
+    vectors, byzantine = (
         torch.tensor([[1.0, -1.0], [3.0, -5.0], [7.0, 7.0]]),
         torch.tensor([False, False, True]),
     )
-    assert make_attack("my-attack", workers=3)(own, byzantine)[2].tolist() == [-2.0, 3.0]
+    assert make_attack("my-attack", workers=3)(vectors, byzantine)[2].tolist() == [-2.0, 3.0]

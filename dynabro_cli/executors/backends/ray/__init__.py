@@ -137,7 +137,7 @@ def _connected(ray: Any, address: str) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    address, named = _found() if address == "auto" else (address, "--address")
+    address, named = _local_address() if address == "auto" else (address, "--address")
     _reach(address, named)
     try:
         for attempt in range(CONNECT_ATTEMPTS):
@@ -159,7 +159,7 @@ def _connected(ray: Any, address: str) -> Iterator[Any]:
             ray.shutdown()
 
 
-def _found() -> tuple[str, str]:
+def _local_address() -> tuple[str, str]:
     """Resolve ``auto`` as ``ray.init`` documents it; return the address, and what names it.
 
     Ray itself would try the address of a cluster that has ended for minutes.
@@ -199,7 +199,7 @@ def _reach(address: str, named: str) -> None:
 
 def _connect(ray: Any, address: str) -> None:
     try:
-        with _own_signals():
+        with _signals_kept():
             logging.getLogger(CLIENT_LOG).disabled = True
             # Ray sends the working folder to the nodes, which would import its files first; for
             # clients it does not
@@ -218,7 +218,7 @@ def _connect(ray: Any, address: str) -> None:
 
 
 @contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
+def _signals_kept() -> Iterator[None]:
     """Restore this process's signal handlers, which connecting changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -306,7 +306,7 @@ def share_of(
     if options.device == "cuda" and not gpus:
         raise SpecError("device=cuda: the Ray cluster has no GPU. Try: --device auto")
     on_gpu = [look(run) for run in runs if look(run).gpu] if gpus else []
-    usual = FILLING if any(one.fills for one in on_gpu) else WITHOUT_MPS
+    usual = FILLING if any(task.fills for task in on_gpu) else WITHOUT_MPS
     share = Share(options.threads or 1, 1 / (options.jobs_per_gpu or usual) if on_gpu else 0.0)
     if not share.gpus and any(run.spec.precision == "tf32" for run in runs):
         raise SpecError(

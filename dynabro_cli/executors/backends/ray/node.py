@@ -90,11 +90,11 @@ class Mailbox:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._arrived.wait(), seconds)
         self._arrived.clear()
-        found, self._waiting = self._waiting, []
+        messages, self._waiting = self._waiting, []
         deliveries, self._deliveries = self._deliveries, []
         for delivery in deliveries:
             delivery.set_result(None)
-        return found
+        return messages
 
     async def poke(self) -> None:
         """Let ``take`` return."""

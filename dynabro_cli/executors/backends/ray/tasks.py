@@ -186,15 +186,15 @@ class Inbox:
             DisconnectedError: The connection is lost.
         """
         self._news.clear()
-        found = [self._items.popleft() for _ in range(len(self._items))]
-        if not found and self._error is not None:
+        items = [self._items.popleft() for _ in range(len(self._items))]
+        if not items and self._error is not None:
             raise DisconnectedError(
                 f"the connection to the Ray cluster is lost ({in_words(self._error)}); what "
                 "was stored before is intact; the "
                 "same command resumes"
             ) from self._error
         self._room.set()
-        return found
+        return items
 
     def close(self) -> None:
         """Receive nothing more."""
@@ -232,8 +232,8 @@ class Inbox:
         with self._lock:
             for task in ended:
                 del self._tasks[task]
-        found = [Item(attempt, message) for attempt, several in messages for message in several]
-        return found + [Item(tasks[task], None, _error_of(task)) for task in ended]
+        items = [Item(attempt, message) for attempt, several in messages for message in several]
+        return items + [Item(tasks[task], None, _error_of(task)) for task in ended]
 
 
 def _error_of(task: Any) -> Exception | None:
