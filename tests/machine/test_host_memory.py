@@ -89,7 +89,7 @@ def test_the_least_of_what_is_known(
     parts: dict[str, Iterable[int]] = {
         "_available": available,
         "_free_in_groups": groups,
-        "_left_of_limits": limits,
+        "_free_of_limits": limits,
     }
     for name, numbers in parts.items():
         monkeypatch.setattr(host_memory, name, lambda *_, numbers=numbers: iter(numbers))
