@@ -108,6 +108,8 @@ def deferred(name: str) -> ModuleType:
     for finder in sys.meta_path:
         if isinstance(finder, _Finder) and finder._module.__name__ == name:
             return finder._module
+    # Not in ``sys.modules``, where importlib's LazyLoader has its modules: others look there, and
+    # an access to a module that they find would load it.
     module = _Deferred(name)
     sys.meta_path.insert(0, _Finder(module))
     return module

@@ -53,6 +53,7 @@ def seed_means(groups: Any) -> pd.DataFrame:
     """Return ``mean``, ``std`` (ddof 1; NaN for one) and ``n`` of each group of a grouped column; a
     NaN among the numbers makes mean and std NaN.
     """
+    # pandas skips NaN by default: a cell would look better for the runs that it lost
     columns = {
         "mean": groups.agg(lambda values: values.mean(skipna=False)),
         "std": groups.agg(lambda values: values.std(ddof=1, skipna=False)),
@@ -70,6 +71,7 @@ def worst_of(cells: pd.DataFrame, by: Sequence[str], *, higher: bool = True) -> 
         by: Columns.
         higher: True if more is better.
     """
+    # idxmin would pass over an undefined mean
     scores = (cells["mean"] if higher else -cells["mean"]).fillna(-np.inf)
     keys = [cells[name] for name in by]
     return scores.groupby(keys, sort=False, dropna=False).transform("idxmin")
@@ -124,6 +126,7 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
         read = [evaluations[run] for run in runs["id"] if run in evaluations]
         if not read:
             continue
+        # np.interp repeats the last value of a run that diverged early
         # [seeds, points]
         values = np.stack([np.interp(grid, points["budget"], points[value]) for points in read])
         count = len(values)

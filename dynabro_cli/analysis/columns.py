@@ -139,6 +139,7 @@ def with_columns(runs: pd.DataFrame, names: Iterable[str | None]) -> pd.DataFram
                 f"{', '.join(legal)}"
             )
         runs, values = runs[values.notna()], values.dropna()
+        # only after : or , because another parameter may end with this name
         rest = runs[field].str.replace(rf"(?<=[:,]){key}=[^,+]*,?", "", regex=True).str.rstrip(":,")
         specs = runs["spec"].map(
             lambda spec, field=field, key=key: {**spec, field: _without(spec, field, key)}

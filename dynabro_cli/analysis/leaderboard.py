@@ -123,11 +123,13 @@ def _rows(searches: Searches) -> list[dict[str, Any]]:
         # the repeated trials of searches are candidates already
         others = tried[~tried["sweep"].isin(list(searches.about))].groupby("cell")
         for _, cell in others:
+            # a run may be stored twice, under two texts of the same adversary
             cell = cell.drop_duplicates("seed")
             if seeds <= set(cell["seed"]):
                 candidates.append(cell[cell["seed"].isin(seeds)])
         row = _row(names[tried.index[0]], tried, free, candidates)
         rows.append(row | {"trials": int(trials[setting])})
+    # NaN as a key would leave the rows in no order
     return sorted(
         rows, key=lambda row: -row[BETWEEN] if not math.isnan(row[BETWEEN]) else -row[WITHIN]
     )

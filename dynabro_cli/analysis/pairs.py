@@ -192,6 +192,7 @@ def compare(
         raise NotFoundError(_why(sides, [name for name in kept if name != "seed"], where))
     _check_reading(pairs, kept, a, b)
     cells = _cells(pairs, [name for name in kept if name != "seed"], higher=metric == "accuracy")
+    # ids, because aligned may have a run several times: once for each adversary that others met
     alone = len(
         {run["id"] for run in (*first.values(), *second.values())}
         - {run["id"] for pair in pairs for run in pair}
@@ -394,6 +395,7 @@ def _stored(name: str, text: str, registries: Mapping[str, Registry[Any]]) -> An
         if name in COMPONENTS:
             return registries[COMPONENTS[name]].parse(text).text
         return fields()[name].parse(text)
+    # a SpecError is a ValueError, too, and says more than the message below
     except SpecError:
         raise
     except ValueError:

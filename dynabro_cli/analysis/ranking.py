@@ -325,6 +325,7 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
     named = runs.assign(**labels, diverged=runs["status"] == "diverged")
     keys = ["panel", "row", "column"]
     check_means(named, keys)
+    # a seed counts once, also if equal runs have several texts, or are in several sweeps
     seeds = named.groupby([*keys, "seed"], sort=False)[value].agg(
         lambda values: values.mean(skipna=False)
     )
@@ -428,6 +429,7 @@ def _judged(cells: pd.DataFrame, pairs: Sequence[Pair], *, higher: bool) -> pd.D
 
     def tied(cell: Any) -> bool:
         leader = leaders.get((cell.panel, cell.column))
+        # without a test, as for one seed, p is NaN or missing: then nothing says that two are tied
         return (
             leader not in (None, cell.row)
             and apart.get((cell.panel, cell.column, frozenset((leader, cell.row))), 0.0) > LEVEL

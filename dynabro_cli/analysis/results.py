@@ -132,6 +132,7 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
     """
     condition = of_sweeps(engine, where, sweeps) or "TRUE"
     runs = read(engine, f"SELECT *, {RULE} FROM runs WHERE {RESULTS} AND ({condition}) ORDER BY id")
+    # a column that is NULL in all rows would have objects instead of numbers
     numbers = dict.fromkeys(("final_accuracy", "final_loss", "final_gap", "wall_seconds"), float)
     chosen = f"run_id IN (SELECT id FROM runs WHERE {condition})"
     recovery = read(engine, f"SELECT * FROM recovery WHERE {chosen}").rename(

@@ -119,6 +119,7 @@ def _findings(search: Search, study: Study, connection: Connection) -> Findings:
     best_trials.sort(
         key=lambda trial: (0, sign * trial.mean) if trial.mean is not None else (1, 0.0)
     )
+    # before untried and importances, which know only the trials that the study has absorbed
     study.absorb(rows, {})
     untried = tuple(
         ", ".join(f"{key}={value}" for key, value in choices.items()) for choices in study.untried()

@@ -108,6 +108,7 @@ def read_searches(engine: Engine, where: str | None) -> Searches:
     names = list(dict.fromkeys(map(file_of, trials["search"])))
     about = {name: search for name in names if (search := _about(engine, name)) is not None}
     trials = trials[trials["search"].map(file_of).isin(list(about))].reset_index(drop=True)
+    # the table has NULL for an infinite value; a trial that has finished has a value
     done = (trials["status"] == "finished") & trials["value"].isna()
     trials = trials.assign(
         parameters=trials["parameters"].map(json.loads),

@@ -280,4 +280,5 @@ def as_yaml(
         "grid": {"chosen": list(map(dict, chosen))},
         "seeds": list(seeds),
     }
+    # PyYAML would fold long lines otherwise
     return str(yaml.safe_dump(document, sort_keys=False, width=math.inf))

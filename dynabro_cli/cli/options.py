@@ -249,6 +249,7 @@ def expand(
             collected = collect({option: values.pop(option) for option in hints})
             command(**values, **{name: collected})
 
+        # only keyword-only parameters may stand without a default after one that has a default
         kind = inspect.Parameter.KEYWORD_ONLY
         options = [
             inspect.Parameter(parameter, kind, default=defaults.get(parameter), annotation=hint)
@@ -258,6 +259,7 @@ def expand(
         for each in inspect.signature(command, eval_str=True).parameters.values():
             parameters += options if each.name == name else [each.replace(kind=kind)]
         taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        # typer looks types up here, and not in the signature alone
         taking.__annotations__ = {each.name: each.annotation for each in parameters}
         return taking
 

@@ -122,6 +122,7 @@ def finite(value: Any) -> Any:
 
 def write_csv(file: IO[str], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
     """Write a header and the rows, numbers in full precision; return the number of rows."""
+    # by default, csv ends lines with \r\n on every system
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
     count = 0

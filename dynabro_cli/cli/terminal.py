@@ -155,6 +155,7 @@ def close(code: Any) -> Any:
             stream.flush()
         except OSError as error:
             code = code or (unwritable(error) if stream is sys.stdout else 0)
+            # the interpreter flushes again at its end; what is still in the buffer goes nowhere
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return code
 

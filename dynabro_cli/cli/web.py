@@ -49,6 +49,7 @@ def report(
     check_installed()
     output = Output(out, HTML, db, force)
     if str(out) != "-":
+        # a file that may not be written is refused before the runs are read, which takes long
         output.place()
     results = studio(db, where, out.parent, "png", sweeps=[*(sweeps or ()), *(named or ())]).results
     runs = results.runs

@@ -162,6 +162,7 @@ def load_installed() -> None:
     global _installed_done
     if _installed_done:
         return
+    # before the imports: a plugin that looks up a component while it is imported comes here again
     _installed_done = True
     # takes as long as all earlier imports of this package by a command
     from importlib.metadata import entry_points
@@ -238,10 +239,13 @@ def _load_file(name: str, content: bytes, folder: Path | None = None) -> None:
     if spec is None:
         raise SpecError(f"plugin={name}: it cannot be imported. Try: a file that ends in .py")
     if str(path.parent) not in sys.path:
+        # at the end: a file types.py beside the plugin must not replace Python's module
         sys.path.append(str(path.parent))
     places.append(Path(name))
     if path != Path(name):
         places.append(path.parent)
+        # Tracebacks name the file of the other process, and show its lines from here. Entries
+        # without a time are never checked against a file, which may differ or be missing.
         linecache.cache[name] = (
             len(content),
             None,
@@ -249,6 +253,7 @@ def _load_file(name: str, content: bytes, folder: Path | None = None) -> None:
             name,
         )
     module = importlib.util.module_from_spec(spec)
+    # before it is executed: dataclasses look up the module of a class there
     sys.modules[module_name] = module
     _execute(
         lambda: loader.exec_module(module),

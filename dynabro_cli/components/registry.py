@@ -75,6 +75,7 @@ class Registry(Generic[Factory]):
                 )
             entry = Entry(self.kind, name, parameters, factory, reference, check)
             self._entries = dict(sorted({**self._entries, name: entry}.items()))
+            # a text that was read before may mean the component of the cell that is now replaced
             self._parsed.clear()
             if not ours:
                 USERS[f"{self._folder}/{name}"] = entry

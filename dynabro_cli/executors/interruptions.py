@@ -117,6 +117,7 @@ class Interruptions:
             return
         self.signal, self._came = number, time.monotonic()
         self._end = threading.Timer(HARD_SECONDS, _end, (number,))
+        # Python waits at its end for any other thread, here for as long as the timer runs
         self._end.daemon = True
         self._end.start()
         if self._allowed:
@@ -146,6 +147,8 @@ class Interruptions:
 
 def _end(number: int) -> None:
     """End this process now. Worker processes end with it; stored rows are intact."""
+    # the timer calls this in a thread of its own, where sys.exit ends that thread only; and print
+    # could wait for a lock of the stream that the interrupted thread holds
     code = InterruptedRunError.exit_code if number == signal.SIGINT else PreemptedError.exit_code
     with contextlib.suppress(OSError):
         cursor = SHOW_CURSOR if sys.stderr.isatty() else ""

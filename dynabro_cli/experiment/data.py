@@ -137,6 +137,7 @@ def _cached_images(file: Path, place: Path) -> Images | None:
         with safe_open(file, "pt") as content:
             about = json.loads(content.metadata()["about"])
             arrays = {name: content.get_tensor(name) for name in ARRAYS}
+        # written by other code or another Python, whose images are in the same file
         if about.pop("place") != place.name:
             return None
         about |= {name: tuple(about[name]) for name in ("mean", "std", "notes")} | {

@@ -21,6 +21,7 @@ def write(runs: Sequence[Exported], out: Path) -> None:
                 name: value if isinstance(value, int | float | bool) else str(value)
                 for name, value in run.fields.items()
             }
+            # without a name the hyper-parameters go to a folder that is named by the time
             writer.add_hparams(values, run.final, run_name=".")
             if run.tags or run.note:
                 writer.add_text("note", " ".join([*run.tags, run.note]))

@@ -55,7 +55,9 @@ RC: dict[Any, Any] = {
     "lines.markersize": 4,
     "errorbar.capsize": 1.5,
     "savefig.dpi": 300,
+    # TrueType; by default PDFs have fonts of Type 3, which many publishers refuse
     "pdf.fonttype": 42,
+    # ids in an SVG are random otherwise, and the same picture differs from file to file
     "svg.hashsalt": "dynabro",
     "text.parse_math": False,  # text of a database is drawn literally
     "text.usetex": False,
@@ -174,6 +176,7 @@ def looks(labels: Mapping[str, str]) -> dict[str, Line]:
     places = {name: KNOWN[label] for name, label in labels.items() if label in KNOWN}
     for name, label in labels.items():
         if name not in places:
+            # hash() of a text is another number in each process
             first = zlib.crc32(label.encode())
             near = [(first + step) % len(LINES) for step in range(len(LINES))]
             places[name] = next((place for place in near if place not in places.values()), near[0])

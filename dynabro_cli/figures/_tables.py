@@ -210,6 +210,7 @@ def in_html(
 
 def _escape_latex(text: str) -> str:
     """Return a text that LaTeX prints as it is, on one line."""
+    # a mark stands for it until the end: the letters of its command would be escaped, too
     for letters in (name for name in ESCAPED if len(name) > 1):
         text = text.replace(letters, "\0")
     written = "".join(ESCAPED.get(letter, letter) for letter in " ".join(text.split()))

@@ -220,6 +220,8 @@ class WorkerGradients:
 
     def _recover(self, error: Exception, inputs: Tensor) -> None:
         """Make passes smaller, or use the next way; raise ``error`` if neither helps."""
+        # a gradient left by the failed pass would look like a parameter that is used outside its
+        # layer
         self.model.zero_grad(set_to_none=True)
         if out_of_memory(error):
             captured = inputs.is_cuda and torch.cuda.is_current_stream_capturing()
@@ -311,6 +313,8 @@ class WorkerGradients:
                 .to(self.dtype)
                 .contiguous(memory_format=torch.channels_last)
             )
+            # The first call makes an ordinary pass, because only this shows if a parameter is used
+            # outside its layer.
             if self._tried and self._chain is not None and self._chain.serves(flat):
                 with torch.no_grad():
                     losses = self._chain.losses(flat, labels[part].flatten(), shared.workers)

@@ -128,6 +128,7 @@ class GraphedGradients:
         try:
             start, losses = self._capture(run)
             results = [losses, engine.matrix[:k], engine.statistics[:k]]
+            # else what the plain pass has left there would agree, even if the replay wrote nothing
             for result in results:
                 result.zero_()
             start()

@@ -83,6 +83,7 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> PlannedRuns:
                 else resolve(RunSpec.from_text(values), folder)
             )
         except SpecError as error:
+            # exclude may name points that cannot run; these have no complete spec, only their texts
             if exclusions.match(RunSpec.from_text(values)):
                 excluded += 1
             else:

@@ -85,6 +85,7 @@ class _Reader:
     def __init__(self, source: str) -> None:
         self.source = source
         self.problems: list[str] = []
+        # ids of nodes: the caller keeps the document, so that no id is used a second time
         self._visited: set[int] = set()
 
     def node(self, node: yaml.Node) -> Node:

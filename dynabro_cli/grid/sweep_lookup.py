@@ -53,6 +53,7 @@ def read_file(name: str, kind: str) -> tuple[str, str, Path]:
         NotFoundError: There is no file of this name.
         SpecError: The file is not text.
     """
+    # one character more than is legal shows that a text is too long, however long it is
     if name == "-":
         return sys.stdin.read(MOST_CHARACTERS + 1), "<stdin>", Path()
     shipped_files = shipped(kind)
@@ -164,6 +165,8 @@ def with_values(
         given = {field for point in points for field in point}
         varied = any(field in given for axis in sweep.grid for field in axis.fields)
         alone = (place for place, axis in enumerate(sweep.grid) if given.issuperset(axis.fields))
+        # looked up before the axis is removed: the new axis takes its place, because the order of
+        # the axes is the order of the runs
         place = next(alone, len(sweep.grid))
         for field in given:
             sweep = without(sweep, field)

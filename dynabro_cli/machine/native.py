@@ -169,6 +169,7 @@ def _plan(source: Path, defines: tuple[str, ...]) -> tuple[Sequence[str], str, P
     command = (cxx, *_FLAGS, *_NATIVE.get(platform.machine(), ()), *defines, f"-I{HEADER.parent}")
     texts = [path.read_text(encoding="utf-8") for path in (source, HEADER)]
     key = hashlib.sha256(
+        # without -I: the header's text counts, not the folder of this installation
         repr((texts, command[:-1], _version(cxx), processor())).encode()
     ).hexdigest()
     return command, f"{source.stem}-{key[:32]}", _cache()
@@ -204,6 +205,7 @@ def _run(command: Sequence[str], seconds: float) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            # a group of its own, so that the compiler's children can be killed with it
             start_new_session=True,
         )
     except OSError as error:

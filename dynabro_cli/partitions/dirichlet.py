@@ -82,6 +82,7 @@ def _of_workers(
         missing = total // workers + (worker < total % workers)
         while missing:  # draws beyond the rest of a label are repeated with the other labels
             weights = np.where(remaining > 0, proportions, 0.0)
+            # with a small alpha all proportions may belong to labels that are used up
             if weights.sum() < 1e-300:
                 weights = remaining.astype(float)
             drawn = np.minimum(generator.multinomial(missing, weights / weights.sum()), remaining)

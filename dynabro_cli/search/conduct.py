@@ -341,6 +341,7 @@ class StudyInProgress:
             trials.end(database, self._study.name, trial.number, status, value)
             return status, value, trials_of(database, self._study.name, trial.number)[0]
 
+        # stored first: the study is rebuilt from the rows, and after a kill these are all there is
         trial.status, value, row = self._do(end)
         self._study.tell(trial.number, trial.status, value)
         self._watcher.trial_ended(self._study.name, row)

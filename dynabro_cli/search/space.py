@@ -99,6 +99,7 @@ class Range:
 
     def text(self, value: float) -> str:
         """Return a number of the range, rounded, as a text."""
+        # the rounded number of an end with more digits may lie outside of the range
         return format_value(min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high))
 
     def number(self, text: str) -> float | int | None:
@@ -114,6 +115,7 @@ class Range:
     @property
     def probes(self) -> tuple[str, str, str]:
         """Both ends, and a number between them that is not whole unless the range is."""
+        # the square root of 2, minus 1: half of the range is often a whole number
         middle = self.low + (self.high - self.low) * 0.41421356
         return (
             self.text(self.low),

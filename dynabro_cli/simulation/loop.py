@@ -93,6 +93,7 @@ class Step:
         """
         rate: Tensor | float = self._rate
         for start, factor in self._drops:
+            # binary fractions: 0.55 of a budget of 100 is 55.00000000000001
             if spent >= start - 1e-9:
                 rate *= factor
         if self._adaptive:
@@ -174,6 +175,7 @@ class Simulation:
         """Make one server update: Algorithm 2 from the draw of J_t to x_{t+1}."""
         parts, state, x = self._parts, self._state, self._parts.problem.x
         plan = parts.method.plan_of(state.round, parts.streams.moved("level", state.round))
+        # ``identify`` puts the new mask into the state
         previous = state.mask
         who = identify(parts, state, plan.prefixes[-1], plan.level)
         changes = changes_of(previous, who.drawn) if parts.switching.kept else ()

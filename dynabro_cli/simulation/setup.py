@@ -159,7 +159,9 @@ def simulate_run(
     )
     if where.type == "cuda":
         torch.use_deterministic_algorithms(True, warn_only=True)
+        # else torch fills every new empty tensor with NaN, which takes time
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        # cuBLAS repeats its products bit for bit only with workspaces of a fixed size
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     return _guarded(run, where, compile, load, resume, wanted, weights)
 
@@ -222,6 +224,8 @@ def _guarded(
         if isinstance(event, events.Evaluated):
             last = event
         elif isinstance(event, events.Finished | events.Diverged):
+            # a run may end in another way than it began: with smaller passes after a GPU ran out of
+            # memory, or without a compiler that failed
             changed = {name: now for name, now in simulation.how.items() if before.get(name) != now}
             event = dataclasses.replace(event, how=changed)
             if weights != "never" and last is not None:

@@ -73,6 +73,7 @@ def bernoulli(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     def mask(t: int) -> Tensor:
         nonlocal at
         if t < at:
+            # a tick depends on all ticks before it, so an earlier one begins again at the start
             rounds_left[:], at = 0, -1
         while at < t:
             at += 1

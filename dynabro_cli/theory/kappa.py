@@ -108,6 +108,7 @@ def ratio(rule: Aggregator, messages: Tensor, byzantine: int) -> Tensor:
     aggregate, _ = rule.aggregate(messages, {}, 1)
     honest = messages[byzantine:]
     mean = honest.mean(0)
+    # detached: the ascent must not follow the allowance for rounding
     noise = ROUNDING * messages.detach().abs().max()
     spread = (honest - mean).square().sum(1).mean().sqrt()
     error = ((aggregate - mean).norm() - noise).clamp_min(0)

@@ -162,6 +162,7 @@ def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFram
     """
     runs, evaluations = [], []
     for start in range(0, len(keys), MOST_KEYS):
+        # keys are part of the SQL text: only letters and digits may be
         chosen = ", ".join(f"'{key}'" for key in keys[start : start + MOST_KEYS] if key.isalnum())
         which = f"WHERE run_key IN ({chosen}) AND {RESULTS}"
         runs.append(query(engine, f"SELECT * FROM runs {which} ORDER BY id").frame())

@@ -115,5 +115,6 @@ def subject(text: str, pre: Sequence[str], workers: int, byzantine: int) -> Subj
     shown = []
     for stage in chain:
         shown.append(stage.canonical(setting).text)
+        # a stage such as bucketing passes fewer messages to the next
         setting = AggregatorSetting(stage.build(setting).workers, byzantine, UNIT)
     return Subject("+".join([*shown, component.canonical(setting).text]), built, workers, byzantine)

@@ -62,6 +62,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     facet = column_of("facet", choice.facet) if choice.facet else _method(results, (x, y))
     apart(x=x, hue=y, facet=facet)
     shown = [*([facet] if facet else []), y, x]
+    # the attack comes first, because the first hidden field is the word under a number
     hidden = telling_apart(results.runs.to_dict("records"), ("attack", READING, *COLUMNS), shown)
     if mixed := [name for name in hidden if name in MIXED]:
         values = ", ".join(map(str, ordered(results.runs, mixed[0])[:4]))

@@ -186,6 +186,7 @@ def listen(port: int) -> socket.socket:
         SpecError: The port is taken.
     """
     bound = socket.socket()
+    # a port stays taken for some time after its process has ended
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((HOST, port))

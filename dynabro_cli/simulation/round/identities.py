@@ -108,6 +108,7 @@ def identify(parts: Parts, state: State, computations: int, level: int | None = 
         if answering is None
         else torch.ones(len(drawn[0]), dtype=torch.bool).index_copy(0, answering, ever)
     )
+    # messages are sent once a round, after its last tick
     decisive = masks if parts.spec.attack_entry == "gradient" else [masks[-1]] * len(masks)
     return Identities(
         ticks=[

@@ -184,6 +184,7 @@ class _Merger:
                     self._reading, connection
                 )
         except _RefusedError as error:
+            # both were in one transaction, which is rolled back: nothing that was counted is stored
             self._merged.kappas = self._merged.trials = 0
             self._merged.unsound_rows.append(
                 f"searches and findings: they cannot be stored ({error})"

@@ -157,6 +157,7 @@ def thin(
             thinned = _fill(connection, every, where, points, anonymous, progress)
             connection.execute("COMMIT")
         with translated_errors(str(target)):
+            # the stored digests are of all rows; db check would call a copy with fewer rows changed
             _change(scratch, row_digests.store)
             copy_database(read_only_uri(scratch), output)
     finally:
@@ -257,6 +258,7 @@ def _fill(
     _copy(connection, runs, RESULTS, instead=nobody.get("runs"))
     _copy(connection, sweeps, f"id IN ({ended})", instead=nobody.get("sweeps"))
     _copy(connection, sweep_runs, f"sweep_id IN ({ended})")
+    # a sweep in progress is not copied, so that no trial may refer to it
     of_ended = {"sweep_id": f"CASE WHEN sweep_id IN ({ended}) THEN sweep_id END"}
     _copy(connection, trials, "TRUE", instead=of_ended)
     _copy(connection, verified_kappa, "TRUE")
