@@ -147,7 +147,7 @@ class Interruptions:
 
 def _end(number: int) -> None:
     """End this process now. Worker processes end with it; stored rows are intact."""
-    # the timer calls this in a thread of its own, where sys.exit ends that thread only; and print
+    # the timer calls this in a separate thread, where sys.exit ends that thread only; and print
     # could wait for a lock of the stream that the interrupted thread holds
     code = InterruptedRunError.exit_code if number == signal.SIGINT else PreemptedError.exit_code
     with contextlib.suppress(OSError):

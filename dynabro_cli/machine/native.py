@@ -205,7 +205,7 @@ def _run(command: Sequence[str], seconds: float) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # a group of its own, so that the compiler's children can be killed with it
+            # a separate group, so that the compiler's children can be killed with it
             start_new_session=True,
         )
     except OSError as error:
