@@ -150,20 +150,20 @@ def honest_weights(byzantine: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     return weights, weights.sum()
 
 
-def honest_mean(vectors: Tensor, byzantine: Tensor) -> Tensor:
+def honest_mean(own: Tensor, byzantine: Tensor) -> Tensor:
     """Return the mean [d] of the honest workers' vectors; of all own vectors if every worker is
     Byzantine.
     """
-    return weighted(vectors, honest_weights(byzantine, vectors)[0])
+    return weighted(own, honest_weights(byzantine, own)[0])
 
 
-def honest_spread(vectors: Tensor, byzantine: Tensor) -> tuple[Tensor, Tensor]:
+def honest_spread(own: Tensor, byzantine: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean [d] and element-wise standard deviation [d] of the honest workers' vectors (ddof
     = 1; 0 for one vector).
     """
-    weights, count = honest_weights(byzantine, vectors)
-    mean, size = weighted(vectors, weights), honest_size(vectors, weights)
-    squares = weights @ scaled_difference(vectors, mean, size).square_()
+    weights, count = honest_weights(byzantine, own)
+    mean, size = weighted(own, weights), honest_size(own, weights)
+    squares = weights @ scaled_difference(own, mean, size).square_()
     return mean, (squares / (count - 1).clamp_min(1)).sqrt() * size
 
 
