@@ -353,7 +353,7 @@ def launches(
 def kernels(
     case: Annotated[
         list[str] | None,
-        typer.Option(help="Start of a cell's name; repeat for more. [default: all]"),
+        typer.Option(help="mnist-cwtm, digits-cwtm, ...; repeat for more. [default: all]"),
     ] = None,
     kernel: Annotated[
         list[str] | None, typer.Option(help="Left out; repeat for more. [default: each in turn]")
@@ -364,8 +364,8 @@ def kernels(
     from benchmarks.kernels import CELLS, KERNELS, measure
     from benchmarks.measuring import chosen
 
-    cells = [name for name in CELLS if name.startswith(tuple(case or [""]))]
-    for line in measure(cells, chosen(kernel, KERNELS, "kernel"), repeats):
+    cells, names = chosen(case, list(CELLS), "case"), chosen(kernel, KERNELS, "kernel")
+    for line in measure(cells, names, repeats):
         print(line, flush=True)
 
 

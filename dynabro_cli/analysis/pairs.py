@@ -369,8 +369,8 @@ def _why(sides: Sequence[Sequence[Fields]], kept: Sequence[str], where: str | No
         ]
         if not set(values[0]) & set(values[1]):
             texts = (
-                " or ".join(format_value(value) for value in list(side_runs)[:3])
-                for side_runs in values
+                " or ".join(format_value(value) for value in list(side_values)[:3])
+                for side_values in values
             )
             apart.append((name, *texts))
     if apart:

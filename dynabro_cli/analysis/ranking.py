@@ -189,7 +189,7 @@ def as_texts(
     """Return a ranking as a table of texts, and the places of the best cells, [row, column].
 
     Args:
-        found: The ranking.
+        ranked: The ranking.
         label: ``label(name)`` returns the words for a row, column or panel.
         marks: Text after the best numbers, and after those tied with it.
     """

@@ -155,8 +155,8 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
         "SELECT DISTINCT run_key, name FROM sweep_runs JOIN sweeps ON id = sweep_id WHERE "
         f"{among('name', sweeps)}",
     )
-    metrics = runs[["run_key", "sweep"]].rename(columns={"sweep": "name"})
-    members = pd.concat([listed, metrics[metrics["name"].isin(sweeps)]]).drop_duplicates()
+    made_by = runs[["run_key", "sweep"]].rename(columns={"sweep": "name"})
+    members = pd.concat([listed, made_by[made_by["name"].isin(sweeps)]]).drop_duplicates()
     order = members.assign(place=members["name"].map(list(sweeps).index)).sort_values(
         "place", kind="stable"
     )

@@ -119,14 +119,14 @@ def _list_searches(as_json: bool) -> None:
 
     searches = [load_search(name) for name in shipped(SEARCHES)]
     if as_json:
-        tables = [
+        listing = [
             (search.sweep.name, search.sweep.description, search.sweep.points, search.trials)
             for search in searches
         ]
         print_json(
             [
                 dict(zip(("name", "description", "searches", "trials"), values, strict=True))
-                for values in tables
+                for values in listing
             ]
         )
         return

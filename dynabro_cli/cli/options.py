@@ -210,7 +210,7 @@ def making(
     ``Options``.
 
     Args:
-        own: Options that replace the usual ones of ``MAKING``.
+        hints: Options that replace the usual ones of ``MAKING``.
         without: Options that the command does not have.
         defaults: Defaults that replace the defaults of ``Options``.
     """

@@ -122,8 +122,8 @@ def edges(choices: Sequence[Selection]) -> list[str]:
                 and value in (min(tried), max(tried))
             ):
                 where = ", ".join(
-                    f"{field} {format_value(value_of)}"
-                    for field, value_of in choice.configuration.items()
+                    f"{field} {format_value(fixed)}"
+                    for field, fixed in choice.configuration.items()
                 )
                 end = "smallest" if value == min(tried) else "largest"
                 place = f"{where}: " if where else ""

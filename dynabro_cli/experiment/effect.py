@@ -189,7 +189,7 @@ def aligned(
             entries.setdefault(scope, {})[adversary.attack, adversary.entry] = adversary.reading
         if not adversary.any_clock:
             clocks.setdefault(scope, {})[adversary.clock] = None
-    several = ENTRY not in stored and any(len(adversary) > 1 for adversary in entries.values())
+    several = ENTRY not in stored and any(len(met_at) > 1 for met_at in entries.values())
     rest = [
         name for name in (*fields(), *also) if name not in ("attack", ENTRY, CLOCK, "eval_every")
     ]

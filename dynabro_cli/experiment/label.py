@@ -78,12 +78,12 @@ def telling_apart(
         names: The fields to choose from, in order.
         given: The fields that a label has anyway.
     """
-    chosen_names = list(given)
-    groups = _numbered(tuple(run.get(name) for name in chosen_names) for run in runs)
+    labels = list(given)
+    groups = _numbered(tuple(run.get(name) for name in labels) for run in runs)
     chosen = []
     for name in names:
         finer = _numbered((group, run.get(name)) for group, run in zip(groups, runs, strict=True))
-        if name not in chosen_names and max(finer, default=0) > max(groups, default=0):
+        if name not in labels and max(finer, default=0) > max(groups, default=0):
             groups = finer
             chosen.append(name)
     return chosen

@@ -44,7 +44,7 @@ def _free_in_groups(process: Path, groups: Path) -> Iterator[int]:
     """Yield the rest of each control group's limit in bytes; groups without a limit are skipped.
 
     Args:
-        own: The process's folder in ``/proc``.
+        process: The process's folder in ``/proc``.
         groups: The folder where control groups are mounted.
     """
     for line in _lines(process / "cgroup"):

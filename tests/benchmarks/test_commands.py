@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+import dynabro_cli
 from benchmarks import __main__ as command_line
 from benchmarks import aggregators, counts, floor, iteration, memory, ours
+from benchmarks.kernels import CELLS, rounds
 from benchmarks.processes import take_turns, workers
 from dynabro_cli import RunSpec, __version__
 from dynabro_cli.experiment.resolve import REGISTRIES
@@ -447,6 +449,28 @@ def test_bigdb_times_commands_on_a_database_that_is_sound(call: Any) -> None:
     found = {row["dynabro"]: row for row in rows(out)}
     assert found["sweep digits-worst-case --quiet"]["with the write lock taken"] == "as without"
     assert all(number(row["CPU, min, s"]) > 0 for row in found.values())
+
+
+def test_a_kernel_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_load", native._load)  # put back afterwards
+    assert next(rounds(CELLS["digits-cwtm"], "gram")).iterations > 0
+    source = next(Path(dynabro_cli.__file__).parent.rglob("gram.cpp"))
+    with pytest.raises(native.NativeError, match="left out"):
+        native.Kernel(source, {}).load()
+
+
+def test_kernels_have_a_control(call: Any) -> None:
+    code, out, _ = call("kernels", "--case", "digits-cwtm", "--kernel", "_order", "--repeats", "1")
+    assert code == 0
+    (row,) = rows(out)
+    assert list(row) == ["cell", "ms a round", "again", "without order"]
+    assert number(row["again"]) > 0
+
+
+def test_kernels_refuse_an_unknown_case(call: Any) -> None:
+    code, _, err = call("kernels", "--case", "mnist")
+    assert code == 2
+    assert "no case 'mnist'" in err
 
 
 def test_kernels_save_launches_and_bytes_and_later_rounds_send_nothing(call: Any) -> None:
