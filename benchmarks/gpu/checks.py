@@ -85,8 +85,9 @@ class How:
         )
 
     def stream(self, spec: RunSpec, **more: Any) -> Iterator[events.Event]:
-        """Simulate a cell."""
-        return stream(spec, self.device, tiny=self.tiny, **more)
+        """Simulate a cell; a small one without C++, which takes longer to compile than it saves."""
+        how = {"compile": self.of("auto", "off")} | more
+        return stream(spec, self.device, tiny=self.tiny, **how)
 
 
 def checks(how: How) -> list[Check]:
