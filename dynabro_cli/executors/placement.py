@@ -86,6 +86,7 @@ def place(runs: Sequence[Run], options: Options, mps: Callable[[], str | None]) 
     Raises:
         SpecError: The device does not exist.
     """
+    options = replace(options, jobs=1) if options.jobs == 0 else options
     names = devices_of(options.device)
     if names == ["cpu"]:
         return Placement(["cpu"] * (options.jobs or cores()), looks(replace(options, device="cpu")))

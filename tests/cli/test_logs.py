@@ -162,7 +162,7 @@ def test_runs_without_logs_are_made_and_it_is_told_once(
     words = (
         ["run", "--task", "quadratic", "--budget", "20"]
         if command == "run"
-        else ["sweep", "two.yaml", "--jobs", "1"]
+        else ["sweep", "two.yaml", "--jobs", "0"]
     )
     outcome = dynabro(*words, "--quiet")
     assert outcome.code == 0

@@ -87,7 +87,7 @@ def test_commands_give_what_they_give_with_a_file(both: tuple[str, str], dynabro
         assert "already in" in outcome.out
         assert dynabro("run", *QUADRATIC, "--db", database, "--quiet", "--rerun").code == 0
         outcome = dynabro(
-            "sweep", "small.yaml", "--jobs", "1", "--db", database, "--quiet", "--json"
+            "sweep", "small.yaml", "--jobs", "0", "--db", database, "--quiet", "--json"
         )
         assert outcome.code == 0
         assert json.loads(outcome.out)["status"] == {"finished": 4}

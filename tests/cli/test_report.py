@@ -33,6 +33,7 @@ def test_the_example_writes_a_report_that_replaces_itself(dynabro: Dynabro, resu
     assert len(text) < 1_200_000
 
 
+@pytest.mark.thorough
 @needs_web
 def test_a_report_of_runs_of_which_some_have_no_code_digests(
     dynabro: Dynabro, results: Path

@@ -127,7 +127,7 @@ def test_no_process_is_left_if_nothing_fits(
 
 
 def test_every_run_is_made_and_stored_once(dynabro: Dynabro, small: str, folder: Path) -> None:
-    outcome = dynabro("sweep", small, "--jobs", "1", "--threads", "1")
+    outcome = dynabro("sweep", small, "--jobs", "0", "--threads", "1")
     assert outcome.code == 0, outcome.err
     assert re.fullmatch(r"small: 4 runs in results\.db: 4 finished; took \d.*s\n", outcome.out)
     lines = outcome.err.splitlines()
@@ -138,7 +138,7 @@ def test_every_run_is_made_and_stored_once(dynabro: Dynabro, small: str, folder:
         ("small", "finished", method, seed) for seed in (0, 1) for method in ("sgd", "momentum")
     ]
     assert read(folder / "results.db", sql) == rows
-    again = dynabro("sweep", small, "--jobs", "1", "--quiet")
+    again = dynabro("sweep", small, "--jobs", "0", "--quiet")
     assert (again.code, again.err) == (0, "")
     assert again.out.startswith("small: 4 runs in results.db: 4 stored before; took ")
     assert read(folder / "results.db", sql) == rows
@@ -148,7 +148,7 @@ def test_every_run_is_made_and_stored_once(dynabro: Dynabro, small: str, folder:
 def test_a_stored_sweep_is_answered_while_others_write(
     dynabro: Dynabro, small: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert dynabro("sweep", small, "--jobs", "1", "--quiet").code == 0
+    assert dynabro("sweep", small, "--jobs", "0", "--quiet").code == 0
     monkeypatch.setenv("DYNABRO_BUSY_SECONDS", "0.1")
     with closing(sqlite3.connect(folder / "results.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -287,10 +287,10 @@ def test_a_dry_run_tells_what_is_left(dynabro: Dynabro, small: str, folder: Path
     (folder / small).write_text(
         SMALL.replace("momentum", "momentum, momentum:beta=0.90, dynabro") + text
     )
-    assert dynabro("sweep", small, "--set", "seeds=0", "--quiet", "--jobs", "1").code == 0
+    assert dynabro("sweep", small, "--set", "seeds=0", "--quiet", "--jobs", "0").code == 0
     change(folder / "results.db", "UPDATE runs SET wall_seconds = 600")
     change(folder / "results.db", "UPDATE runs SET status = 'failed' WHERE method = 'sgd'")
-    lines = dynabro("sweep", small, "--dry-run", "--jobs", "1").out.splitlines()
+    lines = dynabro("sweep", small, "--dry-run", "--jobs", "0").out.splitlines()
     assert lines[1:4] == [
         "4 runs planned (2 duplicates, 2 excluded)",
         "1 stored in results.db, 1 failed before (--retry-failed repeats them), 2 to do",
@@ -302,7 +302,7 @@ def test_a_dry_run_tells_what_is_left(dynabro: Dynabro, small: str, folder: Path
         "sweep",
         small,
         "--dry-run",
-        "--jobs=1",
+        "--jobs=0",
         "--retry-failed",
         "--set",
         "batch_size=1",
@@ -360,7 +360,7 @@ CHANGED = (
 def test_runs_of_other_code_are_told_and_run_again(
     dynabro: Dynabro, small: str, folder: Path
 ) -> None:
-    assert dynabro("sweep", small, "--quiet", "--jobs", "1").err == ""
+    assert dynabro("sweep", small, "--quiet", "--jobs", "0").err == ""
     assert dynabro("sweep", small, "--quiet").err == ""
     change(folder / "results.db", "UPDATE runs SET code_digests = ? WHERE method = 'sgd'", OTHER)
     change(
@@ -396,7 +396,7 @@ def test_runs_of_other_code_are_told_and_run_again(
             "version of the engine: 2 of 2"
         )
     ]
-    outcome = dynabro("sweep", small, "--quiet", "--rerun-changed", "--jobs", "1")
+    outcome = dynabro("sweep", small, "--quiet", "--rerun-changed", "--jobs", "0")
     assert "4 runs in results.db: 2 finished, 2 stored before" in outcome.out
     assert dynabro("runs").problems == []
     assert read(folder / "results.db", "SELECT COUNT(*) FROM runs WHERE code_digests IS NULL") == [
@@ -405,7 +405,7 @@ def test_runs_of_other_code_are_told_and_run_again(
 
 
 def test_runs_of_other_data_are_run_again(dynabro: Dynabro, small: str, folder: Path) -> None:
-    assert dynabro("sweep", small, "--quiet", "--jobs", "1").err == ""
+    assert dynabro("sweep", small, "--quiet", "--jobs", "0").err == ""
     change(
         folder / "results.db",
         'UPDATE runs SET code_digests = \'{"data/digits":"000000000000"}\' WHERE seed = 1',
@@ -414,14 +414,14 @@ def test_runs_of_other_data_are_run_again(dynabro: Dynabro, small: str, folder: 
     assert dynabro("sweep", small, "--dry-run").problems == [
         f"{warning}; --rerun-changed repeats these runs"
     ]
-    outcome = dynabro("sweep", small, "--quiet", "--rerun-changed", "--jobs", "1")
+    outcome = dynabro("sweep", small, "--quiet", "--rerun-changed", "--jobs", "0")
     assert outcome.problems == [f"{warning}; these runs are repeated"]
     assert "4 runs in results.db: 2 finished, 2 stored before" in outcome.out
 
 
 @pytest.mark.thorough
 def test_everything_is_run_again(dynabro: Dynabro, small: str, folder: Path) -> None:
-    assert dynabro("sweep", small, "--quiet", "--jobs", "1").code == 0
+    assert dynabro("sweep", small, "--quiet", "--jobs", "0").code == 0
     assert "0 stored in results.db, 4 to do" in dynabro("sweep", small, "--dry-run", "--rerun").out
     change(folder / "results.db", "UPDATE sweeps SET rerun_after = 2")
     outcome = dynabro("sweep", small, "--dry-run", "--rerun")
@@ -429,7 +429,7 @@ def test_everything_is_run_again(dynabro: Dynabro, small: str, folder: Path) -> 
     assert outcome.problems == [
         "an interrupted rerun is continued: its finished runs are not repeated"
     ]
-    outcome = dynabro("sweep", small, "--quiet", "--rerun", "--jobs", "1")
+    outcome = dynabro("sweep", small, "--quiet", "--rerun", "--jobs", "0")
     assert outcome.problems == [
         "an interrupted rerun is continued: its finished runs are not repeated"
     ]
@@ -466,7 +466,7 @@ def test_a_dry_run_names_the_device_and_takes_its_times(
         "2}\nseeds: 0..3\n"
     )
     (folder / "small.yaml").write_text(sweep)
-    assert dynabro("sweep", "small.yaml", "--set", "seeds=0..1", "--jobs", "1", "--quiet").code == 0
+    assert dynabro("sweep", "small.yaml", "--set", "seeds=0..1", "--jobs", "0", "--quiet").code == 0
     change(folder / "results.db", "UPDATE runs SET wall_seconds = 200, budget_spent = 200")
     change(
         folder / "results.db",

@@ -108,7 +108,7 @@ def test_progress_is_on_standard_error(dynabro: Dynabro) -> None:
 def test_exponents_of_stored_runs(dynabro: Dynabro, folder: Path) -> None:
     runs = fill(folder / "rates.db")
     outcome = dynabro(
-        "verify", "rate", "--seeds", "0..1", "--db", "rates.db", "--jobs", "1", "--quiet"
+        "verify", "rate", "--seeds", "0..1", "--db", "rates.db", "--jobs", "0", "--quiet"
     )
     assert (outcome.code, outcome.err) == (0, "")
     _, _, *lines = outcome.out.splitlines()

@@ -34,7 +34,7 @@ VARIANTS = [
 TEXTS = [*(NEEDED.get(name, name) for name in REGISTRIES["attacks"].entries()), *VARIANTS]
 
 every_text = pytest.mark.parametrize("text", TEXTS)
-every_m = pytest.mark.parametrize("m", [1, 2, 3, 4, 9])
+every_m = pytest.mark.parametrize("m", [1, 4, 9])
 
 
 def draw(m: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -159,7 +159,7 @@ SIZES = {"shift", "momentum-tailored", "gaussian", "mixed", "rop"}
 
 
 @pytest.mark.parametrize("text", [text for text in TEXTS if text.partition(":")[0] not in SIZES])
-@pytest.mark.parametrize("exponent", [-75, -60, 60, 70])
+@pytest.mark.parametrize("exponent", [-75, 70])
 def test_scales_with_the_gradients_from_end_to_end_of_single_precision(
     text: str, exponent: int
 ) -> None:

@@ -74,6 +74,7 @@ def compare(
     return [err for _, err in answers]
 
 
+@pytest.mark.thorough
 def test_two_at_once_make_each_run_once(postgres: str, tmp_path: Path) -> None:
     compare(postgres, tmp_path, SEEDS, two_schedulers(postgres, tmp_path, SEEDS))
 

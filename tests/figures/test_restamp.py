@@ -22,6 +22,7 @@ def query(sql: str) -> list[tuple[object, ...]]:
         return connection.execute(sql).fetchall()
 
 
+@pytest.mark.thorough
 def test_digests_are_written_if_all_numbers_are_equal(
     dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

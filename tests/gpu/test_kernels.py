@@ -41,12 +41,13 @@ def kernels(*arguments: str, **environment: str) -> list[Any]:
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("names", "cases"),
     [
         (("order", "engine"), 54 + 8),
-        pytest.param(("mean", "norm", "dropout"), 24 + 190 + 80, marks=pytest.mark.thorough),
-        pytest.param(("gm", "signguard"), 40 + 39, marks=pytest.mark.thorough),
+        (("mean", "norm", "dropout"), 24 + 190 + 80),
+        (("gm", "signguard"), 40 + 39),
     ],
 )
 def test_each_kernel_computes_what_it_replaces(names: tuple[str, ...], cases: int) -> None:

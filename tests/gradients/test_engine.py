@@ -34,7 +34,11 @@ from tests.gradients.worker_by_worker import (
 )
 
 LONG = {"resnet18": pytest.mark.thorough}
-"""Networks that take a minute in double precision; ``test_single_precision`` has them, too."""
+"""Networks that take a minute in double precision."""
+PICTURES = [
+    pytest.param(name, marks=LONG.get(name, ())) for name in REGISTRY.entries() if name != "gpt"
+]
+"""Models of images; the model of characters has its own tests."""
 table = settings(deadline=None, derandomize=True, max_examples=25)
 
 
@@ -43,12 +47,7 @@ table = settings(deadline=None, derandomize=True, max_examples=25)
 @pytest.mark.parametrize(
     "name",
     [
-        # see test_tokens
-        *(
-            pytest.param(name, marks=LONG.get(name, ()))
-            for name in REGISTRY.entries()
-            if name != "gpt"
-        ),
+        *PICTURES,
         "mlp:layers=3,hidden=7,dropout=0.3",
         "cnn-mnist:softmax=true",
     ],
@@ -308,9 +307,6 @@ def test_own_modules(build: object, shape: tuple[int, ...], batches: int) -> Non
     check(seeded(build), inputs, labels, batches, SHARED)
 
 
-PICTURES = [name for name in REGISTRY.entries() if name != "gpt"]
-"""Models of images; the model of characters has its own tests."""
-
 UNSUPPORTED = {
     "root mean square norm": (lambda: between(nn.RMSNorm([4, 4, 4])), MAPPED),
     "prelu": (lambda: between(nn.PReLU(4)), MAPPED),
@@ -555,7 +551,7 @@ def test_evaluation_is_that_of_the_model(build: str) -> None:
         pytest.param(name, first, marks=pytest.mark.slow)
         if (name, first) == ("resnet18", LOOP)
         else (name, first)
-        for name in [*PICTURES, "group norm"]
+        for name in [*(picture.values[0] for picture in PICTURES), "group norm"]
         for first in (SHARED, LOOP)
     ],
 )

@@ -50,6 +50,7 @@ def norms(compile_: str, **fields: Any) -> list[float]:
 QUICK = ("byzantine-sgd", "local-steps")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in METHODS],

@@ -84,6 +84,7 @@ def test_a_search_that_ends_anywhere_goes_on_as_if_it_had_not(
     assert rows(path, RUNS) == rows(tmp_path / "whole.db", RUNS)
 
 
+@pytest.mark.thorough
 def test_a_search_in_postgresql_ends_and_goes_on_as_in_a_file(
     postgres: str, tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_a_search_in_postgresql_ends_and_goes_on_as_in_a_file(
     assert sorted(rows(postgres, RUNS)) == sorted(rows(tmp_path / "whole.db", RUNS))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["trials_of", "evaluated", "ends_of", "text_of"])
 def test_a_search_waits_for_a_server_that_drops_its_connections(
     name: str, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -548,6 +550,7 @@ def test_trials_go_with_their_runs_when_databases_are_merged_or_thinned(tmp_path
     )
 
 
+@pytest.mark.thorough
 def test_trials_of_one_search_in_two_databases_are_merged(tmp_path: Path) -> None:
     for name, seed, budget in (("a", 0, 20), ("b", 1, 20), ("c", 1, 30)):
         search = small(

@@ -37,6 +37,15 @@ DIGITS: dict[str, Any] = {
     "byzantine": 3,
 }
 QUADRATIC: dict[str, Any] = {"task": "quadratic", "budget": 40, "eval_every": 15}
+REMEMBER = {
+    "centered-clipping",
+    "attack fang-trimmed-mean",
+    "attack gaussian",
+    "attack momentum-tailored",
+    "attack poisonedfl",
+    "attack rop",
+}
+"""The rules and attacks that have a state."""
 
 
 class Wanted:
@@ -206,7 +215,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "participation": RunSpec(**DIGITS, method="momentum", participation=0.6, attack="alie"),
         "diverging": RunSpec(**DIGITS, method="sgd", learning_rate=300, weight_decay=1.0),
     }
-    cases = [(spec, after) for spec in specs.values() for after in (3,)]
+    stateless = {*rules, *(f"attack {name}" for name in ATTACKS.entries())} - REMEMBER
+    cases = [
+        pytest.param(spec, 3, marks=[pytest.mark.thorough] if name in stateless else [])
+        for name, spec in specs.items()
+    ]
     metafunc.parametrize(("spec", "after"), cases, ids=list(specs))
 
 

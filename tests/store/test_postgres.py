@@ -307,6 +307,7 @@ for number in range(30):
 """
 
 
+@pytest.mark.thorough
 def test_a_run_is_made_by_one_of_many(database: str) -> None:
     made = [line for out in at_once(database, CLAIM, 3) for line in out.split()]
     assert sorted(made, key=int) == [str(number) for number in range(30)]

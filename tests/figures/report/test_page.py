@@ -76,6 +76,7 @@ def test_hostile_texts_stay_texts(gathered: Gathered, hostile: Path, plain: str)
     assert "owned" not in "".join(found.scripts[1:])
 
 
+@pytest.mark.thorough
 def test_only_the_programs_of_the_page_may_run_and_nothing_is_loaded(plain: str) -> None:
     found = Parsed(plain)
     (policy,) = [

@@ -53,9 +53,8 @@ def _here(options: Options, runs: Sequence[Run]) -> Places:
     """Return the only place, which is this process."""
     from dynabro_cli.executors.backends.local.in_process import InProcess
 
-    options = replace(options, jobs=1)
     placement = _placement(runs, options, lambda: None)
-    return Places(options, placement.devices, 1, InProcess(), placement.notes, placement.sharing)
+    return Places(replace(options, jobs=1), placement.devices, 1, InProcess(), placement.notes, placement.sharing)
 
 
 def places_of(
