@@ -6,6 +6,7 @@ import functools
 import gc
 import importlib
 import itertools
+import os
 import re
 import shlex
 import sys
@@ -16,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli import __version__
+from dynabro_cli.cli.hints import advice
 from dynabro_cli.cli.terminal import close, complain, in_use, prepare, say, unwritable
 from dynabro_cli.deferred import when_loaded
 from dynabro_cli.errors import (
@@ -33,6 +35,7 @@ from dynabro_cli.machine.settings import check_settings
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Click's error for wrong options; some versions of typer include a copy of click."""
 
+COMPLETION = ("--install-completion", "--show-completion")
 HELP_OPTIONS = ["-h", "--help"]
 NEW_OBJECTS = 50_000
 """Objects between two searches for unused ones: importing modules makes many objects, and nearly
@@ -41,34 +44,43 @@ all of them stay.
 MOST_LINES = 200
 """Most lines of one error: each point of a sweep of 100,000 may have a problem."""
 
-COMMANDS = {
-    "demo": "demo.demo",
-    "run": "run.run",
-    "sweep": "sweep.sweep",
-    "search": "search.search",
-    "evaluate": "evaluate.evaluate",
-    "select": "select.select",
-    "status": "status.status",
-    "logs": "show.logs",
-    "plot": "plot.plot",
-    "leaderboard": "leaderboard.leaderboard",
-    "compare": "compare.compare",
-    "diff": "diff.diff",
-    "report": "web.report",
-    "browse": "web.browse",
-    "list": "catalogue.list_",
-    "show": "show.show",
-    "new": "catalogue.new",
-    "runs": "runs.runs",
-    "tag": "runs.tag",
-    "query": "runs.query",
-    "export": "runs.export",
-    "verify": "verify.app",
-    "db": "db.app",
+GROUPS = {
+    "Make runs": {
+        "demo": "demo.demo",
+        "run": "run.run",
+        "sweep": "sweep.sweep",
+        "search": "search.search",
+        "status": "status.status",
+        "logs": "show.logs",
+    },
+    "Answer questions": {
+        "plot": "plot.plot",
+        "compare": "compare.compare",
+        "select": "select.select",
+        "leaderboard": "leaderboard.leaderboard",
+        "report": "web.report",
+        "verify": "verify.app",
+    },
+    "Read the database": {
+        "runs": "runs.runs",
+        "query": "runs.query",
+        "export": "runs.export",
+        "diff": "diff.diff",
+        "evaluate": "evaluate.evaluate",
+        "browse": "web.browse",
+        "tag": "runs.tag",
+        "db": "db.app",
+    },
+    "Components": {
+        "list": "catalogue.list_",
+        "show": "show.show",
+        "new": "catalogue.new",
+    },
 }
-"""The module and the function of each command, or its group of commands, in the order of the
-help.
+"""The module and the function of each command, or its commands, by the group and in the order of
+the help.
 """
+COMMANDS = {name: place for group in GROUPS.values() for name, place in group.items()}
 
 
 def application(command: str | None = None) -> typer.Typer:
@@ -86,13 +98,16 @@ def application(command: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": HELP_OPTIONS},
     )
     app.callback()(dynabro)
-    for name in [command] if command in COMMANDS else COMMANDS:
-        module, function = COMMANDS[name].split(".")
-        loaded = getattr(importlib.import_module(f"dynabro_cli.cli.{module}"), function)
-        if isinstance(loaded, typer.Typer):
-            app.add_typer(loaded, name=name)
-        else:
-            app.command(name)(loaded)
+    for group, commands in GROUPS.items():
+        for name, place in commands.items():
+            if command in COMMANDS and name != command:
+                continue
+            module, function = place.split(".")
+            loaded = getattr(importlib.import_module(f"dynabro_cli.cli.{module}"), function)
+            if isinstance(loaded, typer.Typer):
+                app.add_typer(loaded, name=name, rich_help_panel=group)
+            else:
+                app.command(name, rich_help_panel=group)(loaded)
     return app
 
 
@@ -114,13 +129,17 @@ def dynabro(
 
 def _plain(command: Any) -> Any:
     """Return ``command`` with help texts in which brackets are plain text, as in ``[default:
-    none]``, not markup of rich.
+    none]``, not markup of rich, and whose paragraphs are as wide as the terminal.
 
     Its options that take one value are refused if they are given twice.
     """
     for part in (command, *command.params):
         if getattr(part, "help", None):
             part.help = re.sub(r"(\\*)(?=\[[a-z#/@])", r"\1\1\\", part.help)
+            part.help = re.sub(r"(?<=\S)\n(?=\S)", " ", part.help)
+    if command.name == "run":
+        for option in command.params:  # the fields are the panel without a name, which comes first
+            option.rich_help_panel = None if option.name in fields() else "Making and storing"
     command.make_parser = functools.partial(_strict_parser, command.make_parser)
     for child in getattr(command, "commands", {}).values():
         _plain(child)
@@ -190,13 +209,8 @@ def main() -> None:
             complain(f"{len(lines) - MOST_LINES} more lines are not shown")
         code = error.exit_code
     except UsageError as error:
-        message = error.format_message()  # type: ignore[attr-defined]
-        command = getattr(getattr(error, "ctx", None), "command_path", "dynabro")
-        if message:  # without a message: a command without arguments printed its help
-            complain(
-                f"{message.rstrip('.?')}{'?' if message.endswith('?') else '.'} Try: {command} "
-                "--help"
-            )
+        if line := _refusal(error):
+            complain(line)
         code = SpecError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
@@ -213,6 +227,25 @@ def main() -> None:
         complain(problem)
         code = DatabaseError.exit_code
     sys.exit(close(code))
+
+
+def _refusal(error: Any) -> str:
+    """Return click's message of wrong words with what to type instead; empty if the error has no
+    message, because a command without arguments printed its help.
+    """
+    message: str = error.format_message()
+    context = getattr(error, "ctx", None)
+    command = getattr(context, "command_path", "dynabro")
+    parameters = getattr(getattr(context, "command", None), "params", ())
+    options = {name for parameter in parameters for name in parameter.opts}
+    unknown = getattr(error, "option_name", None) if hasattr(error, "possibilities") else None
+    better = advice(sys.argv[1:], unknown, options)
+    if better and unknown:  # click's own guesses are of words that look alike
+        message = f"there is no option {unknown}"
+    elif better:
+        message = message.partition(" Did you mean")[0]
+    end = "?" if message.endswith("?") else "."
+    return message and f"{message.rstrip('.?')}{end} Try: {better or f'{command} --help'}"
 
 
 def _wrong_row() -> str | None:
@@ -236,7 +269,12 @@ def _command() -> Any:
     exceptions of handlers.
     """
     try:
-        command = sys.argv[1] if len(sys.argv) > 1 else None
+        # a shell that completes a line has it in the environment
+        line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+        words = sys.argv[1:] or line.split()[1:]
+        command = words[0] if words else None
+        if command in COMPLETION and len(words) > 1:
+            raise SpecError(f"{command} takes no value. Try: dynabro {command}")
         return _plain(typer.main.get_command(application(command)))(
             standalone_mode=False, prog_name="dynabro"
         )

@@ -8,6 +8,7 @@ import importlib.resources
 import importlib.util
 import re
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -212,6 +213,10 @@ def new(
         raise SpecError(
             f"name={name}: it must be lower-case letters, digits and hyphens. Try: my-rule"
         )
+    if name in _names(kind):
+        raise SpecError(
+            f"name={name}: dynabro has a component of this name. Try: dynabro new {kind} my-{name}"
+        )
     stem = name.replace("-", "_")
     files = {
         out / f"{stem}.py": rendered(kind, name),
@@ -237,6 +242,17 @@ def new(
     missing = "" if importlib.util.find_spec("pytest") is not None else "pip install pytest && "
     note(f"next: {missing}pytest {test}")
     note(f"      dynabro {KINDS[kind].format(name=name)} --plugin {component}")
+
+
+def _names(kind: str) -> Collection[str]:
+    """Return the names of the components of a kind of ``KINDS``."""
+    from dynabro_cli.experiment.resolve import REGISTRIES
+
+    if kind == "figure":
+        from dynabro_cli.figures._api import REGISTRY
+
+        return REGISTRY.entries()
+    return REGISTRIES[kind.replace("-", "_") + ("" if kind == "switching" else "s")].entries()
 
 
 def rendered(kind: str, name: str, *, test: bool = False) -> str:

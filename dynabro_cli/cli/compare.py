@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dynabro_cli.cli.completion import complete, components
 from dynabro_cli.cli.options import Database, Json, Plugins, Sweeps, Where
 from dynabro_cli.cli.output import emit, print_json, tell_of_mixture
 from dynabro_cli.cli.terminal import note, say
@@ -21,15 +22,21 @@ if TYPE_CHECKING:
 FORMATS = ("table", "json", "csv", "tex")
 
 
+SIDES = complete(components("methods", "aggregators", "pre_aggregators"))
+
+
 def compare(
     a: Annotated[
         str | None,
         typer.Argument(
-            metavar="A", help="A method or rule, or FIELD=VALUE; several are separated by spaces."
+            metavar="A",
+            help="A method or rule, or FIELD=VALUE; several are separated by spaces.",
+            autocompletion=SIDES,
         ),
     ] = None,
     b: Annotated[
-        str | None, typer.Argument(metavar="B", help="The same, for the other side.")
+        str | None,
+        typer.Argument(metavar="B", help="The same, for the other side.", autocompletion=SIDES),
     ] = None,
     every: Annotated[
         str | None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dynabro_cli.cli.completion import complete, run_ids
 from dynabro_cli.cli.options import Database, Json, Plugins
 from dynabro_cli.cli.output import emit
 from dynabro_cli.cli.terminal import note, say
@@ -51,8 +52,18 @@ CURVES = (
 
 
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A run's id, or the beginning of its key.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The other run.")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A",
+            help="A run's id, or the beginning of its key.",
+            autocompletion=complete(run_ids),
+        ),
+    ],
+    b: Annotated[
+        str,
+        typer.Argument(metavar="B", help="The other run.", autocompletion=complete(run_ids)),
+    ],
     db: Database = "results.db",
     as_json: Json = False,
     plugin: Plugins = None,

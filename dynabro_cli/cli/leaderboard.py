@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from dynabro_cli.cli.completion import complete, stored_sweeps
 from dynabro_cli.cli.options import Database, Force, Json, Plugins
 from dynabro_cli.cli.output import emit, print_json
 from dynabro_cli.cli.plot import check_name, studio
@@ -24,6 +25,7 @@ def leaderboard(
         typer.Argument(
             metavar="[SEARCH]...",
             help="Stored searches of dynabro search. [default: all with repetitions]",
+            autocompletion=complete(stored_sweeps),
         ),
     ] = None,
     db: Database = "results.db",

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli import metrics as shipped_metrics
+from dynabro_cli.cli.completion import complete, stored_sweeps
 from dynabro_cli.cli.terminal import use
 from dynabro_cli.components import parse_whole, plugins
 from dynabro_cli.errors import SpecError, did_you_mean
@@ -104,9 +105,21 @@ Where = Annotated[
 Sweeps = Annotated[
     list[str] | None,
     typer.Option(
-        "--sweep", metavar="NAME", help="Only runs of this stored sweep; repeat for several."
+        "--sweep",
+        metavar="NAME",
+        help="Only runs of this stored sweep; repeat for several.",
+        autocompletion=complete(stored_sweeps),
     ),
 ]
+SweepNames = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SWEEP]...",
+        help="Stored sweeps. [default: all runs]",
+        autocompletion=complete(stored_sweeps),
+    ),
+]
+"""The same as ``Sweeps``, by position."""
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Repeat runs that are stored as failed.")
 ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dynabro_cli.cli.completion import complete, figures, stored_sweeps
 from dynabro_cli.cli.options import (
     Database,
     Force,
@@ -101,6 +102,7 @@ def plot(
             metavar="[NAME|SWEEP|all] [SWEEP]...",
             help="A figure of 'dynabro list figures', and stored sweeps for it; or stored "
             "sweeps; all: the paper's figures.",
+            autocompletion=complete(figures, stored_sweeps),
         ),
     ] = None,
     sweeps: Sweeps = None,

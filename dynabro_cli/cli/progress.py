@@ -45,6 +45,8 @@ PLAIN_LINES = 20
 """Plain lines of a single run."""
 PLAIN_SECONDS = 5.0
 """Seconds between two plain lines of a count."""
+SILENT_SECONDS = 30.0
+"""Seconds without a plain line after which runs say how far they are."""
 BAR, CLOCK, SHORTEST = 20, 7, 10
 """Letters of a bar and of the remaining time, and the fewest of a description."""
 MOST_COUNTED = 999_999
@@ -89,6 +91,7 @@ class Display(abc.ABC):
         console = Console(stderr=True)
         counts = 2 * len(str(total or MOST_COUNTED)) + 1
         self._plain = not quiet and not console.is_terminal
+        self._printed = time.monotonic()
         self._warned: set[str] = set()
         self._waiting = 0
         self._live = Progress(
@@ -138,7 +141,7 @@ class Display(abc.ABC):
     def _print(self, text: str) -> None:
         """Print a plain line, unless bars are shown."""
         if self._plain:
-            self._plain = tell(text)
+            self._plain, self._printed = tell(text), time.monotonic()
 
     def _warn(self, event: events.Started, label: str = "") -> None:
         """Print the notes that no earlier run has had, and a checkpoint that is not used."""
@@ -187,7 +190,8 @@ class RunsProgress(Display):
     """Show runs: share of the whole budget, remaining time, each run in progress, and failures.
 
     A single run has one line, with its samples per second; its plain lines follow its budget.
-    The plain lines of several runs follow their ends.
+    The plain lines of several runs follow their ends. After half a minute without a line, there
+    is one in any case.
 
     Args:
         runs: All runs, whose budgets the bar of all runs counts.
@@ -243,6 +247,10 @@ class RunsProgress(Display):
         if self._single and due and isinstance(event, events.Evaluated):
             self._lines = shown.spent * PLAIN_LINES // budget + 1
             self._print(f"{self._place()}: {self._summary()}{self._to_go()}")
+        elif time.monotonic() - self._printed >= SILENT_SECONDS:
+            far = f"{self._cell(run)}: {shown.spent}/{budget}"
+            words = self._summary() if self._single else far
+            self._print(f"{self._place()}: {words}{self._to_go()}")
 
     def ended(self, slot: int, outcome: Outcome) -> None:
         """Count a run; report a failure at once, unless the command does it next."""
@@ -375,7 +383,7 @@ class CountProgress(Display):
 
     def __init__(self, what: str, *, quiet: bool = False) -> None:
         super().__init__(None, quiet=quiet)
-        self._what, self._printed = what, time.monotonic()
+        self._what = what
         self._count = f"0 {what}"
 
     def begin(self, part: str) -> None:
@@ -389,7 +397,6 @@ class CountProgress(Display):
         self._live.update(self._bar, completed=done, total=total)
         self._count = f"{done}/{total} {self._what}"
         if time.monotonic() - self._printed >= PLAIN_SECONDS:
-            self._printed = time.monotonic()
             self._print(self._place())
 
     def _place(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dynabro_cli.cli.completion import complete, components
 from dynabro_cli.cli.making import error_of, opened
 from dynabro_cli.cli.options import Database, Metrics, Plugins, Quiet, expand, making
 from dynabro_cli.cli.output import print_json, tell_of_code
@@ -38,13 +39,15 @@ def _option(field: Field) -> Any:
     names = dict.fromkeys((field.option, f"--{field.field.replace('_', '-')}"))
     if field.field == CHAIN:
         shown = "Pre-aggregator before the rule; for a chain, repeat it, or join them by +."
-        return typer.Option(*names, metavar=field.metavar, help=shown, rich_help_panel="Experiment")
-    words = field.limits["help"]
-    unset = "auto" if "auto:" in words else "the task's"
+        chain = complete(components("pre_aggregators"))
+        return typer.Option(*names, metavar=field.metavar, help=shown, autocompletion=chain)
+    text = field.limits["help"]
+    unset = "auto" if "auto:" in text else "the task's"
     default = unset if field.default is None else field.default
-    shown = f"{words[0].upper()}{words[1:]}. [default: {default}]"
+    shown = f"{text[0].upper()}{text[1:]}. [default: {default}]"
+    completion = complete(components(field.component)) if field.component is not None else None
     return typer.Option(
-        *names, metavar=field.metavar, help=shown, show_default=False, rich_help_panel="Experiment"
+        *names, metavar=field.metavar, help=shown, show_default=False, autocompletion=completion
     )
 
 
@@ -192,7 +195,9 @@ def _run(
         from dynabro_cli.store.standing import Standing, repetition, state_of
 
         if not quiet:
-            tell(f"{_described(run)}; to be stored in {shown(db)} with key {run.key[:KEY_DIGITS]}")
+            usual = resolve(RunSpec(task=run.spec.task), data_directory(options.data_dir))
+            words = _described(run, usual)
+            tell(f"{words}; to be stored in {shown(db)} with key {run.key[:KEY_DIGITS]}")
         model = (
             None if save_model is None else ModelFile(save_model, run.key, db, force=options.force)
         )
@@ -253,9 +258,9 @@ def _report_stored(
     _report(engine, stored["id"], as_json, f"already in {shown(db)}; --rerun repeats it", target)
 
 
-def _described(run: Run) -> str:
-    """A run in a line: its cell, and all its other settings."""
-    return cell(run.fields, [name for name in OTHERS if run.fields[name] is not None])
+def _described(run: Run, usual: Run) -> str:
+    """A run in a line: its cell, and its other settings that are not the ``usual`` ones."""
+    return cell(run.fields, [name for name in OTHERS if run.fields[name] != usual.fields[name]])
 
 
 def _report(engine: Engine, run_id: int, as_json: bool, where: str, model: Path | None) -> None:
@@ -268,7 +273,7 @@ def _report(engine: Engine, run_id: int, as_json: bool, where: str, model: Path 
     if as_json:
         print_json(row)
         return
-    gap = "not finite" if row["final_gap"] is None else row["final_gap"]
+    gap = "not finite" if row["final_gap"] is None else f"{row['final_gap']:.4g}"
     result = (
         f"gap {gap}"
         if row["final_accuracy"] is None

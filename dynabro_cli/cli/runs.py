@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Csv, Database, Force, Json, Plugins, Sweeps, Where
+from dynabro_cli.cli.completion import complete, run_ids, stored_sweeps
+from dynabro_cli.cli.options import Csv, Database, Force, Json, Plugins, SweepNames, Sweeps, Where
 from dynabro_cli.cli.output import emit, save_csv, save_parquet, tell_of_code, terminal_width
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.components.digests import compare
@@ -89,8 +90,9 @@ Limit = Annotated[
 
 
 def runs(
+    sweeps: SweepNames = None,
     where: Where = None,
-    sweeps: Sweeps = None,
+    named: Sweeps = None,
     columns: ColumnsOption = None,
     limit: Limit = None,
     db: Database = "results.db",
@@ -116,7 +118,7 @@ def runs(
 
     chosen = None if columns in (None, ALL) else _columns(str(columns))
     engine = open_read_only(db)
-    where = of_sweeps(engine, where, sweeps)
+    where = of_sweeps(engine, where, [*(sweeps or ()), *(named or ())])
     if as_json or as_csv:
         shown = RUN_COLUMNS if chosen is None else _selected(chosen)
         table = (
@@ -252,6 +254,7 @@ def export(
             metavar="[curves|final|rounds]", help="Evaluations, cells, or rounds, as a table."
         ),
     ] = None,
+    sweeps: SweepNames = None,
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="CSV file; - for standard output.")
     ] = None,
@@ -269,7 +272,7 @@ def export(
         "exported"
     ),
     where: Where = None,
-    sweeps: Sweeps = None,
+    named: Sweeps = None,
     db: Database = "results.db",
     force: Force = False,
     plugin: Plugins = None,
@@ -290,6 +293,7 @@ def export(
             "what is to be written? Try: dynabro export curves --csv FILE, --parquet FILE, or "
             "--to TOOL --out DIR"
         )
+    sweeps = [*(sweeps or ()), *(named or ())]
     if to is not None:
         _export_to(to, db, out, where, sweeps)
         return
@@ -321,7 +325,9 @@ def tag(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="RUN|SWEEP|all", help="A run's id or key, a sweep's name, or all runs."
+            metavar="RUN|SWEEP|all",
+            help="A run's id or key, a sweep's name, or all runs.",
+            autocompletion=complete(run_ids, stored_sweeps),
         ),
     ],
     tags: Annotated[

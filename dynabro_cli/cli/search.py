@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dynabro_cli.cli.completion import complete, files
 from dynabro_cli.cli.making import opened
 from dynabro_cli.cli.options import (
     Database,
@@ -39,6 +40,7 @@ SearchName = Annotated[
     typer.Argument(
         metavar="FILE|NAME|-",
         help="A YAML file, a search of 'dynabro list searches', or standard input.",
+        autocompletion=complete(files("searches")),
     ),
 ]
 OwnName = Annotated[

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dynabro_cli.cli.completion import complete, files
 from dynabro_cli.cli.options import Database, Force, Json, Plugins, SameSettings
 from dynabro_cli.cli.output import emit, print_json, warn
 from dynabro_cli.cli.terminal import complain, write
@@ -26,7 +27,9 @@ def select(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="FILE|NAME", help="A sweep or a search that was run, as for 'dynabro sweep'."
+            metavar="FILE|NAME",
+            help="A sweep or a search that was run, as for 'dynabro sweep'.",
+            autocompletion=complete(files("sweeps"), files("searches")),
         ),
     ],
     over: Annotated[

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dynabro_cli.cli.completion import complete, components, run_ids
 from dynabro_cli.cli.options import Database, Json, Plugins
 from dynabro_cli.cli.output import duration, emit, finite, print_json, sparkline
 from dynabro_cli.cli.terminal import is_terminal, say, to_type, write
 from dynabro_cli.cli.terminal import show as print_text
 from dynabro_cli.components import USERS, Entry, format_value
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, first_line
+from dynabro_cli.experiment.spec import COMPONENTS, fields
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -34,7 +36,9 @@ def show(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="NAME|KIND/NAME|RUN", help="Such as cwtm, aggregators/cwtm, 1, runs/1."
+            metavar="NAME|KIND/NAME|RUN",
+            help="Such as cwtm, aggregators/cwtm, 1, runs/1.",
+            autocompletion=complete(components(*COMPONENTS.values()), run_ids),
         ),
     ],
     everything: Annotated[
@@ -105,7 +109,8 @@ def _kind_of(name: str) -> tuple[str, str]:
     raise SpecError(
         f"cannot show {name!r}: neither a component nor a "
         f"run{did_you_mean(name, places, places.__getitem__)}. "
-        "Try: dynabro list, which names the components, or dynabro runs, which lists the runs"
+        "Try: dynabro list, which names the components, dynabro runs, which lists the runs, or "
+        "--plugin FILE for a component of your own"
     )
 
 
@@ -179,7 +184,6 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
     repeats it.
     """
     from dynabro_cli.experiment.label import cell, command_of
-    from dynabro_cli.experiment.spec import fields
     from dynabro_cli.store.origin import words_of
     from dynabro_cli.store.read.queries import query
 
@@ -284,7 +288,12 @@ def _show_run(db: str, name: str, everything: bool, as_json: bool) -> None:
 
 def logs(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of its key.")
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's id, or the beginning of its key.",
+            autocompletion=complete(run_ids),
+        ),
     ],
     tail: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Print the last N lines. [default: all]")

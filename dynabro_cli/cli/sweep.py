@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dynabro_cli.cli.completion import complete, files
 from dynabro_cli.cli.options import (
     Database,
     DryRun,
@@ -20,6 +21,7 @@ from dynabro_cli.cli.options import (
 )
 from dynabro_cli.cli.output import warn
 from dynabro_cli.cli.sweep_runs import foretell, run_all
+from dynabro_cli.cli.terminal import note
 from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import Options
 
@@ -32,6 +34,7 @@ SweepName = Annotated[
     typer.Argument(
         metavar="FILE|NAME|-",
         help="A YAML file, a sweep of 'dynabro list sweeps', or standard input.",
+        autocompletion=complete(files("sweeps")),
     ),
 ]
 ShardText = Annotated[
@@ -111,6 +114,9 @@ def sweep(
     whole = len(planned.runs)
     for line in planned.idle_exclusions:
         warn(line)
+    match planned.sweep.seeds:
+        case (seed,) if seed > 1:
+            note(f"seeds: {seed} is one seed. For {seed} of them: --set seeds=0..{seed - 1}")
     planned = planned if part is None else only(planned, part)
     options = replace(
         how,

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli.options import Database, Force, Plugins, Sweeps, Where
+from dynabro_cli.cli.options import Database, Force, Plugins, SweepNames, Sweeps, Where
 from dynabro_cli.cli.output import size, tell_of_code
 from dynabro_cli.cli.plot import studio
 from dynabro_cli.cli.terminal import note, say, write
@@ -18,10 +18,7 @@ from dynabro_cli.errors import DynabroError, PreemptedError
 
 
 def report(
-    sweeps: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[SWEEP]...", help="Stored sweeps. [default: all runs]"),
-    ] = None,
+    sweeps: SweepNames = None,
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="File to write; - for standard output.")
     ] = Path("report.html"),

@@ -71,9 +71,11 @@ def read_file(name: str, kind: str) -> tuple[str, str, Path]:
             [file.name for file in Path().glob("*.y*ml")],
         )
         hint = did_you_mean(name, [*shipped_files, *files])
+        advice = f"a file's name, or one of dynabro list {kind}"
+        if here := [file for file in files if Path(file).stem == name]:
+            hint, advice = "", here[0]
         raise NotFoundError(
-            f"there is no {ONE[kind]} {name!r}{hint} ({reason}). Try: a file's name, or one of "
-            f"dynabro list {kind}"
+            f"there is no {ONE[kind]} {name!r}{hint} ({reason}). Try: {advice}"
         ) from error
 
 

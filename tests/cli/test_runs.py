@@ -178,7 +178,7 @@ def test_a_condition(dynabro: Dynabro, results: Path) -> None:
         ),
         (("--db", "notes.txt"), 65, "notes.txt is not a dynabro database"),
         (("--db", "sqlite://"), 65, "names no file"),
-        (("everything",), 2, "everything"),
+        (("everything",), 66, "everything"),
     ],
 )
 def test_what_is_wrong_is_a_line(

@@ -170,3 +170,20 @@ def test_progress_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("sys.stderr", Closed())
     assert show()._statuses.total() == 4
+
+
+def test_half_a_minute_without_a_line_is_the_longest(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("dynabro_cli.cli.progress.time.monotonic", lambda: now[0])
+    with RunsProgress(RUNS, quiet=False) as progress:
+        progress.started(0, RUNS[1])
+        for spent in (10, 20, 30, 40, 50):
+            now[0] += 16
+            progress.event(
+                0, RUNS[1], events.RoundsDone((a_round(spent - 1, byzantine=7),), totals(spent))
+            )
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[2].split(",")[0] for line in lines] == ["20/100", "40/100"]
+    assert lines[0].startswith("0/4: digits, sgd, cwtm, sf, periodic:K=10, seed 1: 20/100")

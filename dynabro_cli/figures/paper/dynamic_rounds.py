@@ -122,9 +122,6 @@ def _losses(numbers: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return numbers.merge(losses.drop(columns="strategy"), on=[*place, "switching"])
 
 
-for _task in ("digits", "mnist"):
-    figure(
-        f"{_task}-dynamic-rounds",
-        sweep=f"{_task}-dynamic-rounds",
-        reference="dynabro's own; DynaBRO (ICML 2024), Theorem 4.1 and its corollary",
-    )(draw)
+REFERENCE = "dynabro's own; DynaBRO (ICML 2024), Theorem 4.1 and its corollary"
+figure("digits-dynamic-rounds", sweep="digits-dynamic-rounds", reference=REFERENCE)(draw)
+figure("mnist-dynamic-rounds", sweep="mnist-dynamic-rounds", reference=REFERENCE)(draw)

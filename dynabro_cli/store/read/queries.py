@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -254,7 +255,8 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
         )
     if len(rows) != 1:
         many = f"{len(rows)} runs have a key that begins with" if rows else "there is no run"
-        raise NotFoundError(f"{many} {name!r}. Try: dynabro runs, which lists ids and keys")
+        where = f" {shlex.quote(name)}" if name in stored_sweeps(engine) else ""
+        raise NotFoundError(f"{many} {name!r}. Try: dynabro runs{where}, which lists ids and keys")
     return {name: _plain(value) for name, value in rows[0].items()}
 
 

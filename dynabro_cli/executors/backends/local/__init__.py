@@ -53,8 +53,9 @@ def _here(options: Options, runs: Sequence[Run]) -> Places:
     """Return the only place, which is this process."""
     from dynabro_cli.executors.backends.local.in_process import InProcess
 
-    placement = _placement(runs, options, lambda: None)
-    return Places(replace(options, jobs=1), placement.devices, 1, InProcess(), placement.notes, placement.sharing)
+    where = _placement(runs, options, lambda: None)
+    options = replace(options, jobs=1)
+    return Places(options, where.devices, 1, InProcess(), where.notes, where.sharing)
 
 
 def places_of(

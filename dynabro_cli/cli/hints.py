@@ -1,0 +1,83 @@
+"""Advice for words that users of other tools type."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Sequence
+
+from dynabro_cli.experiment.spec import fields
+
+SAID = {
+    "--dataset": "--task digits",
+    "--data-set": "--task digits",
+    "--epochs": "--budget 5000",
+    "--steps": "--budget 5000",
+    "--iterations": "--budget 5000",
+    "--rounds": "--budget 5000",
+    "--momentum": "--method momentum:beta=0.9",
+    "--optimizer": "--method momentum",
+    "--beta": "--method momentum:beta=0.9",
+    "--rule": "--aggregator cwtm",
+    "--gar": "--aggregator cwtm",
+    "--defense": "--aggregator cwtm",
+    "--defence": "--aggregator cwtm",
+    "--alpha": "--data dirichlet:alpha=0.3",
+    "--clients": "--workers 25",
+    "-n": "--workers 25",
+    "-f": "--byzantine 3",
+    "--seeds": "--seed 0",
+    "-j": "--jobs 2",
+    "--gpu": "--device cuda",
+    "--cuda": "--device cuda",
+    "-o": "--out DIR",
+    "--output": "--out DIR",
+}
+"""Options of other tools, and an option here that says the same."""
+REMOVE = ("delete", "remove", "rm")
+"""Words for the command ``dynabro db remove``."""
+
+
+def advice(words: Sequence[str], unknown: str | None, options: Collection[str]) -> str | None:
+    """Return what to type instead of words that the command line refused; None if there is no
+    better advice than ``--help``.
+
+    Args:
+        words: The words after ``dynabro``.
+        unknown: The option that the command does not have, if that is what was refused.
+        options: The options of the command.
+    """
+    if unknown is not None:
+        return _option(unknown, options)
+    command, others = (words[0], words[1:]) if words else ("", ())
+    if command == "db" and others and others[0] in REMOVE:
+        command, others = "remove", others[1:]
+    if command in REMOVE:
+        return f"dynabro db remove --where {_runs(others)}"
+    if command == "query" and others and not others[0].startswith("-"):
+        sql = [word for word in others if not word.startswith("--")]
+        return f'dynabro query "{" ".join(sql)}"'
+    return None
+
+
+def _option(unknown: str, options: Collection[str]) -> str | None:
+    """Return the option, or the setting of a field, that says the same as an unknown option."""
+    said = SAID.get(unknown)
+    if said is None:
+        return None
+    option, value = said.split(" ", 1)
+    field = option.removeprefix("--").replace("-", "_")
+    if unknown == "--seeds" and "--set" in options and option not in options:
+        return "--set seeds=0..4"
+    if option in options:
+        return said
+    return f"--set {field}={value}" if "--set" in options and field in fields() else None
+
+
+def _runs(words: Sequence[str]) -> str:
+    """Return a condition, quoted for a shell, for the runs that were named: by id or by sweep."""
+    names = [word for word in words if not word.startswith("-")]
+    if names and all(name.isdecimal() for name in names):
+        ids = ", ".join(names)
+        return shlex.quote(f"id = {ids}" if len(names) == 1 else f"id IN ({ids})")
+    sweep = names[0] if names else "NAME"
+    return f"\"sweep = '{sweep}'\""
