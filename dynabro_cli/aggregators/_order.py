@@ -104,7 +104,7 @@ def _ordered(messages: Tensor, network: tuple[tuple[int, int], ...]) -> list[Ten
 
 
 def _by_kernel(messages: Tensor, first: int, trim: int, excluded: int) -> Tensor | None:
-    """Compute ``middle_mean``, or ``nearest_mean`` if ``left_out`` >= 0, with a kernel; the result
+    """Compute ``middle_mean``, or ``nearest_mean`` if ``excluded`` >= 0, with a kernel; the result
     is equal bit for bit.
 
     Return None if the kernel is not available, or does not support these messages. The kernel needs

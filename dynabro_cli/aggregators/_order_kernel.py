@@ -81,7 +81,7 @@ def order(
 def order_statistics(
     messages: "Tensor", pairs: tuple[tuple[int, int], ...], trim: int, excluded: int
 ) -> "Tensor":
-    """Return ``middle_mean``, or ``nearest_mean`` if ``left_out`` >= 0, of messages [m, d] in
+    """Return ``middle_mean``, or ``nearest_mean`` if ``excluded`` >= 0, of messages [m, d] in
     single precision on a GPU.
     """
     rows = messages if messages.stride(1) == 1 else messages.contiguous()

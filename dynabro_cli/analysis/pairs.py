@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sqlalchemy import Engine
@@ -94,13 +95,37 @@ class Comparison(NamedTuple):
         return lines
 
 
-def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:
+def stored_components(engine: Engine) -> dict[str, set[str]]:
+    """Return the components of all runs by the field that has them, a chain's one by one."""
+    return {
+        field: {
+            part
+            for (value,) in query(engine, f"SELECT DISTINCT {field} FROM runs").rows
+            for part in split_text(value or "", PLUS)
+        }
+        for field in COMPONENTS
+    }
+
+
+def usual_metric(engine: Engine, where: str | None) -> str:
+    """Return ``gap`` if no run of a condition has an accuracy, as on the quadratic problem."""
+    sql = f"SELECT COUNT(final_accuracy) FROM runs WHERE {where or 'TRUE'}"
+    return "accuracy" if next(iter(query(engine, sql).rows))[0] else "gap"
+
+
+def side(
+    text: str,
+    registries: Mapping[str, Registry[Any]],
+    stored: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> Fields:
     """Read one side of a comparison: a method, or ``FIELD=VALUE`` separated by spaces; values as
     they are stored.
 
     Args:
         text: The side as typed.
         registries: The registries of all components.
+        stored: As of ``stored_components``: components of plugins that are not loaded may be
+            named as they are stored, without parameters if one has the name.
 
     Raises:
         SpecError: A field or value is not legal.
@@ -109,7 +134,9 @@ def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:
     for part in filter(None, split_text(text, r"\s+")):
         match = re.fullmatch(r"(\w+)=(.+)", part)
         name, value = (
-            (full_name(match[1]), match[2]) if match else (_field_of(part, registries), part)
+            (full_name(match[1]), match[2])
+            if match
+            else (_field_of(part, registries, stored), part)
         )
         if (name not in fields() or name == "seed") and name != SWEEP:
             legal = [*(field for field in fields() if field != "seed"), SWEEP]
@@ -121,14 +148,18 @@ def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:
             raise SpecError(f"{text!r}: {name} is given twice. Try: one value")
         for stored_field, part_text in canonical({name: value}).items():
             values[stored_field] = (
-                part_text if stored_field == SWEEP else _stored(stored_field, part_text, registries)
+                part_text
+                if stored_field == SWEEP
+                else _stored(stored_field, part_text, registries, stored.get(stored_field, ()))
             )
     if not values:
         raise SpecError("a side of a comparison is empty. Try: dynabro compare dynabro momentum")
     return values
 
 
-def _field_of(text: str, registries: Mapping[str, Registry[Any]]) -> str:
+def _field_of(
+    text: str, registries: Mapping[str, Registry[Any]], stored: Mapping[str, Collection[str]]
+) -> str:
     """Return the field of a component's text: its method, or the only field whose components have
     its name.
     """
@@ -137,6 +168,7 @@ def _field_of(text: str, registries: Mapping[str, Registry[Any]]) -> str:
     candidates = candidates or [
         field for field, kind in COMPONENTS.items() if registries[kind].knows(name)
     ]
+    candidates = candidates or [field for field in stored if _of_name(name, stored[field])]
     return candidates[0] if len(candidates) == 1 else "method"
 
 
@@ -386,14 +418,33 @@ def _why(sides: Sequence[Sequence[Fields]], kept: Sequence[str], where: str | No
     )
 
 
-def _stored(name: str, text: str, registries: Mapping[str, Registry[Any]]) -> Any:
+def _of_name(name: str, stored: Collection[str]) -> list[str]:
+    """Return the stored components with a name."""
+    return sorted(text for text in stored if text.partition(":")[0] == name)
+
+
+def _component(text: str, registry: Registry[Any], stored: Collection[str]) -> str:
+    """Return a component as the column has it; if nothing has registered its name, it is one of
+    the stored ones.
+    """
+    name, colon, _ = text.partition(":")
+    same = [] if registry.knows(name) else _of_name(name, stored)
+    if len(same) > 1 and not colon:
+        raise SpecError(f"{text}: the runs have {' and '.join(same)}. Try: one of them")
+    return same[0] if same and not colon else text if text in same else registry.parse(text).text
+
+
+def _stored(
+    name: str, text: str, registries: Mapping[str, Registry[Any]], stored: Collection[str]
+) -> Any:
     """Return a value as the column has it."""
     try:
         if name == CHAIN:
             parts = [] if text == "none" else split_text(text, PLUS)
-            return "+".join(registries[COMPONENTS[name]].parse(part).text for part in parts) or text
+            registry = registries[COMPONENTS[name]]
+            return "+".join(_component(part, registry, stored) for part in parts) or text
         if name in COMPONENTS:
-            return registries[COMPONENTS[name]].parse(text).text
+            return _component(text, registries[COMPONENTS[name]], stored)
         return fields()[name].parse(text)
     # a SpecError is a ValueError, too, and says more than the message below
     except SpecError:

@@ -33,6 +33,7 @@ from dynabro_cli.analysis.results import Results, check_means
 from dynabro_cli.errors import SpecError, many
 from dynabro_cli.experiment.effect import ENTRY, READING
 from dynabro_cli.experiment.label import telling_apart
+from dynabro_cli.experiment.spec import CHAIN
 
 DEFENCE = ("method", "pre_aggregators", "aggregator")
 """Fields that a defender chooses, and that a matrix compares."""
@@ -164,10 +165,14 @@ def ranking(
     panels: str | None = None,
 ) -> Ranking:
     """Compare runs by a metric: ``rows``, ``columns`` and ``panels`` name fields, separated by
-    commas; see ``layout_of``.
+    commas; see ``layout_of``. If runs have different chains, ``aggregator`` alone is the rule.
     """
     chosen = metric_of(results, metric)
     results = having(results, chosen)
+    if results.runs[CHAIN].nunique() > 1:
+        rows, columns, panels = (
+            RULE if names == "aggregator" else names for names in (rows, columns, panels)
+        )
     fields = [
         split_columns(option, names)
         for option, names in (("hue", rows), ("x", columns), ("facet", panels))

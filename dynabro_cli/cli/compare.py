@@ -115,14 +115,14 @@ def compare(
             f"against={against}: it is for --all. Try: dynabro compare --all method --against "
             f"{against}"
         )
-    sides = pairs.side(a or "", REGISTRIES), pairs.side(b or "", REGISTRIES)
     engine = open_read_only(db)
-    comparison = pairs.compare(
-        engine, *sides, where=of_sweeps(engine, where, sweeps), metric=metric or "accuracy"
-    )
+    stored, condition = pairs.stored_components(engine), of_sweeps(engine, where, sweeps)
+    side_a, side_b = (pairs.side(text or "", REGISTRIES, stored) for text in (a, b))
+    metric = metric or pairs.usual_metric(engine, condition)
+    comparison = pairs.compare(engine, side_a, side_b, where=condition, metric=metric)
     _print(comparison, form)
     # on standard error
-    for line in (f"A: {a}, B: {b}, final {metric or 'accuracy'}", *comparison.notes):
+    for line in (f"A: {a}, B: {b}, final {metric}", *comparison.notes):
         note(line)
 
 

@@ -14,11 +14,9 @@ from pathlib import Path
 
 import typer
 
-import dynabro_cli
-
 Complete = Callable[[typer.Context, str], list[str]]
 
-PACKAGE = Path(dynabro_cli.__file__).parent
+PACKAGE = Path(__file__).parents[1]
 REGISTERED = re.compile(r'\b(?:figure|plot|record|PaperFigure)\(\s*"([a-z0-9-]+)"')
 """A figure's name where it is registered."""
 MOST_IDS = 100

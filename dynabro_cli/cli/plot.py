@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -167,7 +168,7 @@ def plot(
     else:
         with guarded(f"figure {name!r}"):
             made = (
-                _grids(drawing, grids, settings or (), where, saved_as)
+                _grids(drawing, grids, settings or (), where, saved_as, db)
                 if grids
                 else [
                     drawing.draw(
@@ -333,6 +334,7 @@ def _grids(
     settings: Sequence[str],
     where: str | None,
     saved_as: str | None,
+    db: str,
 ) -> list[Made]:
     """Draw the figures of sweeps with stored runs.
 
@@ -340,6 +342,8 @@ def _grids(
         NotFoundError: No figure has stored runs, or the condition holds for none of them.
     """
     from dynabro_cli.figures._api import GRIDS
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read.queries import settings_of
 
     made = []
     sets = "".join(f" --set {setting}" for setting in settings)
@@ -351,9 +355,15 @@ def _grids(
                 "condition"
             )
         if figure is None and len(names) == 1:
-            raise NotFoundError(
-                f"no run of {name} is stored. Try: dynabro sweep {GRIDS[name].sweep}{sets}"
-            )
+            sweep = GRIDS[name].sweep
+            count, others = settings_of(open_read_only(db), sweep)
+            if count and others and others != list(settings):
+                words = " ".join(f"--set {shlex.quote(setting)}" for setting in others)
+                raise NotFoundError(
+                    f"{many(count, 'run')} of {sweep} {'is' if count == 1 else 'are'} stored, all "
+                    f"with other settings. Try: dynabro plot {name} {words}"
+                )
+            raise NotFoundError(f"no run of {name} is stored. Try: dynabro sweep {sweep}{sets}")
         if figure is None and where is not None:
             complain(f"{name}: not drawn, because --where holds for no run of it")
         elif figure is None:

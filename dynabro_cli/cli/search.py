@@ -26,6 +26,7 @@ from dynabro_cli.cli.options import (
 from dynabro_cli.cli.output import duration, emit, finite, print_json, tell_of_code, warn
 from dynabro_cli.cli.sweep import RerunChanged
 from dynabro_cli.cli.terminal import hint, say
+from dynabro_cli.components import plugins
 from dynabro_cli.errors import SpecError, SweepError, many
 from dynabro_cli.executors._api import Options
 
@@ -290,7 +291,8 @@ def _report(
             say(line)
         if result.best:
             run = result.best[0].run
-            say(f"repeat: {command_of(run.fields)} --seed {run.spec.seed}")
+            command = command_of(run.fields, [plugin.name for plugin in plugins.loaded()])
+            say(f"repeat: {command} --seed {run.spec.seed}")
     hint(f"next: dynabro plot {search.sweep.name}")
 
 

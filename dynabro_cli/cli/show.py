@@ -21,7 +21,7 @@ from dynabro_cli.cli.options import Database, Json, Plugins
 from dynabro_cli.cli.output import duration, emit, finite, print_json, sparkline
 from dynabro_cli.cli.terminal import is_terminal, say, to_type, write
 from dynabro_cli.cli.terminal import show as print_text
-from dynabro_cli.components import USERS, Entry, format_value
+from dynabro_cli.components import USERS, Entry, format_value, plugins
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, first_line
 from dynabro_cli.experiment.spec import COMPONENTS, fields
 
@@ -184,6 +184,7 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
     repeats it.
     """
     from dynabro_cli.experiment.label import cell, command_of
+    from dynabro_cli.grid.sweep_file import plugins_in
     from dynabro_cli.store.origin import words_of
     from dynabro_cli.store.read.queries import query
 
@@ -233,7 +234,13 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
         f"{row['model']}{made}",
     )
     say(f"m = {row['workers']} workers, f = {row['byzantine']} Byzantine")
-    say(to_type(f"repeat: {command_of(row)} --seed {row['seed']}"))
+    named = [plugin.name for plugin in plugins.loaded()]
+    if not named and row["sweep"]:
+        sweeps = query(engine, "SELECT name, yaml FROM sweeps").rows
+        texts = [text for name, text in sweeps if name == row["sweep"] and text]
+        named = [name for text in texts for name in plugins_in(text)]
+    command = command_of(row, list(dict.fromkeys(named)))
+    say(to_type(f"repeat: {command} --seed {row['seed']}"))
 
 
 def _show_diff(db: str, name: str) -> None:

@@ -88,6 +88,7 @@ def make_all(
             name=options.entry,
             runs=len(runs),
             to_make=standing.to_make(keys, retry_failed=options.retry_failed),
+            others=standing.ends(keys),
             jobs=options.jobs or 1,
             executor=options.executor,
             text=functools.partial(_text, options.sweep, options.sweep_text),

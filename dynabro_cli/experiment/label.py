@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from dynabro_cli.components import format_value
-from dynabro_cli.experiment.spec import fields
+from dynabro_cli.components import PLUS, format_value, split_text
+from dynabro_cli.experiment.spec import COMPONENTS, fields
 
+PACKAGE = Path(__file__).parents[1]
 CELL = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", "seed")
 """The fields that every label has."""
 OTHERS = tuple(name for name in fields() if name not in CELL)
@@ -49,14 +51,17 @@ def labels(runs: Sequence[Fields]) -> list[str]:
     return [cell(run, also) for run in runs]
 
 
-def command_of(run: Fields) -> str:
+def command_of(run: Fields, plugins: Sequence[str] = ()) -> str:
     """Return the ``dynabro run`` command with the same key as a run, except for the seed.
 
     Options that have the same default for every task are left out. All others are given, so that
-    the command does not depend on a task's defaults.
+    the command does not depend on a task's defaults. If a component is not dynabro's, the command
+    has the plugins.
 
     Args:
         run: Its columns, as in the table ``runs``.
+        plugins: The plugins of the run, as far as they are known; if none is, the option has the
+            word FILE.
     """
     words = ["dynabro", "run"]
     for name, field in fields().items():
@@ -64,7 +69,23 @@ def command_of(run: Fields) -> str:
         present = value is not None and value == value  # NaN is not equal to itself
         if name != "seed" and present and (name == "task" or value != field.default):
             words += [field.option, format_value(field.type(value))]
+    if not all(_is_shipped(field, run[field]) for field in COMPONENTS):
+        words += [word for name in plugins or ("FILE",) for word in ("--plugin", name)]
     return shlex.join(words)
+
+
+def _is_shipped(field: str, value: Any) -> bool:
+    """Return True if all components of a field's value, which may be missing, are modules of
+    dynabro's.
+    """
+    folder = PACKAGE / COMPONENTS[field]
+    names = [
+        part.partition(":")[0]
+        for part in split_text(value if isinstance(value, str) else "none", PLUS)
+    ]
+    return all(
+        name == "none" or (folder / f"{name.replace('-', '_')}.py").exists() for name in names
+    )
 
 
 def telling_apart(

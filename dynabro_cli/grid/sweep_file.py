@@ -101,6 +101,18 @@ def parse_sweep(text: str, source: str) -> Sweep:
     return replace(Reading(source).sweep(read_mapping(text, source, KEYS)), text=text)
 
 
+def plugins_in(text: str) -> list[str]:
+    """Return the plugins that a sweep's or a search's text names; none if it is another text."""
+    try:
+        document = read_yaml(text, "")
+    except SpecError:
+        return []
+    parts = document.pairs if isinstance(document, Pairs) else ()
+    nodes = [node for word, node in parts if word.text == "plugins"]
+    words = [word for node in nodes for word in (node.items if isinstance(node, Items) else [node])]
+    return [word.text for word in words if isinstance(word, Word) and word.text]
+
+
 def read_mapping(text: str, source: str, keys: Sequence[str]) -> Pairs:
     """Read a file with these keys as YAML; raise SpecError if it is not a mapping."""
     if len(text) > MOST_CHARACTERS:

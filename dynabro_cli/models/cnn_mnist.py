@@ -1,4 +1,4 @@
-"""The paper's CNN for MNIST, and its wider sibling."""
+"""The paper's CNN for MNIST."""
 
 from __future__ import annotations
 
@@ -18,19 +18,6 @@ def cnn_mnist(parameters: Network, shape: ImageShape) -> nn.Module:
     (2023) has these.
     """
     return two_convolutions(parameters, shape, 20, 20)
-
-
-@REGISTRY.register(
-    "cnn-mnist-50",
-    Network,
-    reference="Allouah et al., AISTATS 2023; the network of ByzFL's MNIST experiments",
-    check=at_least(16),
-)
-def cnn_mnist_50(parameters: Network, shape: ImageShape) -> nn.Module:
-    """The paper's CNN for MNIST with 20 and 50 channels, for comparisons with other libraries; d =
-    431,080.
-    """
-    return two_convolutions(parameters, shape, 20, 50)
 
 
 def two_convolutions(parameters: Network, shape: ImageShape, first: int, second: int) -> nn.Module:

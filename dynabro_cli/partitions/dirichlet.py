@@ -72,8 +72,8 @@ def dirichlet(parameters: Parameters, setting: PartitionSetting) -> Partition:
 def _of_workers(
     remaining: Whole, workers: int, alpha: float, generator: np.random.Generator
 ) -> Whole:
-    """Return the number of samples by worker and label, [m, c], for parts of equal size; ``left``
-    [c] is available.
+    """Return the number of samples by worker and label, [m, c], for parts of equal size;
+    ``remaining`` [c] is available.
     """
     remaining, total = remaining.copy(), int(remaining.sum())
     counts = np.zeros((workers, len(remaining)), dtype=np.int64)

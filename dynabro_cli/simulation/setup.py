@@ -177,7 +177,7 @@ def _is_small(run: Run) -> bool:
 
 
 def _set_threads(threads: int | None, *, single: bool) -> None:
-    """Set torch's number of threads; None without ``one`` restores the number from before small
+    """Set torch's number of threads; None without ``single`` restores the number from before small
     runs.
     """
     global _threads_before

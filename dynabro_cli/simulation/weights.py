@@ -139,8 +139,8 @@ def _spec(about: dict[str, str]) -> dict[str, str]:
 
 
 def _fitting(expected: dict[str, Tensor], stored: dict[str, Tensor], run: Run) -> dict[str, Tensor]:
-    """Return ``found`` if its names, shapes and kinds of numbers match ``expected``; floating-point
-    numbers may differ in size.
+    """Return ``stored`` if its names, shapes and kinds of numbers match ``expected``;
+    floating-point numbers may differ in size.
 
     Raises:
         ModelFileError: A name, a shape or a kind of numbers differs.

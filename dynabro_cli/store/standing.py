@@ -260,7 +260,13 @@ class Standing:
             retry_failed: True if runs that are stored as failed are made again.
         """
         done = ("stored",) if retry_failed else ("stored", "failed")
-        return {key: self._ended(key) for key in dict.fromkeys(keys) if self.of(key) not in done}
+        return {key: when for key, when in self.ends(keys).items() if self.of(key) not in done}
+
+    def ends(self, keys: Iterable[str]) -> ToMake:
+        """Return the end time of each key's stored result or failure, in the form of
+        ``to_make``.
+        """
+        return {key: self._ended(key) for key in dict.fromkeys(keys)}
 
     def _ended(self, run_key: str) -> dt.datetime | None:
         row = self._rows.get(run_key)

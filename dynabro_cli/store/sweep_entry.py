@@ -8,7 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, delete, insert, select, update
@@ -38,6 +38,7 @@ class SweepEntry:
         runs: Number of runs.
         to_make: Keys of the runs that it makes, as ``Standing.to_make`` returns them; the others
             were stored before.
+        others: The others in the same form: they are runs of this sweep, too, whichever made them.
         jobs: Number of runs at a time.
         executor: The executor's name.
         text: Returns the text of the sweep's file, None if it is unknown. It is called in the
@@ -64,6 +65,7 @@ class SweepEntry:
         name: str,
         runs: int,
         to_make: ToMake,
+        others: ToMake = MappingProxyType({}),
         jobs: int,
         executor: str,
         text: Callable[[Connection], str | None] = lambda _: None,
@@ -73,7 +75,7 @@ class SweepEntry:
         self.owner = new_owner()
         self.failed = self.complete = False
         self._engine = engine
-        self._to_make, self._text = to_make, text
+        self._listed, self._text = {**others, **to_make}, text
         self._values = {
             "name": name,
             "runs": runs,
@@ -108,9 +110,7 @@ class SweepEntry:
         self._list_runs(connection, now["heartbeat_at"])
 
     def _list_runs(self, connection: Connection, now: dt.datetime) -> None:
-        """Store the list of runs that this sweep makes; delete the lists of former sweeps of its
-        name.
-        """
+        """Store the list of this sweep's runs; delete the lists of former sweeps of its name."""
         namesakes = select(sweeps).where(
             sweeps.c.name == self._values["name"], sweeps.c.id != self.id
         )
@@ -120,10 +120,10 @@ class SweepEntry:
             if row["status"] != "running" or presumed_dead(row, now)
         ]
         connection.execute(delete(sweep_runs).where(sweep_runs.c.sweep_id.in_(over)))
-        if self._to_make:
+        if self._listed:
             rows = [
                 {"sweep_id": self.id, "run_key": key, "ended_before": when}
-                for key, when in self._to_make.items()
+                for key, when in self._listed.items()
             ]
             connection.execute(insert(sweep_runs), rows)
 

@@ -518,10 +518,10 @@ sweep_runs = Table(
     Column(
         "ended_before",
         DateTime,
-        comment="end time of the result or failure that the sweep repeats; NULL if there was none",
+        comment="end time of the result or failure that was stored before; NULL if there was none",
     ),
     sqlite_with_rowid=False,
-    comment="one row per run that a sweep makes, for the last sweep of each name",
+    comment="one row per run of a sweep, whichever sweep made it, for the last sweep of each name",
 )
 
 trials = Table(

@@ -108,6 +108,14 @@ VIEWS = {
                     GROUP BY {_CELL}) AS cells) AS intervals
     """,  # noqa: E501
 }
+VIEW_COLUMNS = {
+    "byzantine_histogram": ("run_id", "byzantine", "rounds"),
+    "final_accuracy": (
+        *_CELL.split(", "),
+        *("n", "mean", "std", "mean_gap", "diverged", "ci_low", "ci_high", "rule"),
+    ),
+}
+"""Columns of the views in their order."""
 OLDER = {"final_accuracy": VIEWS["final_accuracy"].replace(f", {RULE}", "")}
 """Earlier definitions of views, in databases of 1.0.0: not foreign, and replaced by the next
 command that writes.

@@ -14,6 +14,7 @@ import pytest
 from dynabro_cli.analysis.paired_tests import paired
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import AT_GRADIENT, SMALL, fill, planned
+from tests.own import fresh, write_rule
 from tests.store.made import change, read
 
 ONE, OTHER = "momentum", "momentum:beta=0.99"
@@ -240,3 +241,23 @@ def test_errors(
 def test_no_seed_in_common(dynabro: Dynabro, grid: Path) -> None:
     change(grid, f"UPDATE runs SET seed = seed + 10 WHERE method = '{ONE}'")
     assert "no seed in common" in dynabro("compare", ONE, OTHER).err
+
+
+def test_components_of_a_plugin_are_named_as_they_are_stored(
+    dynabro: Dynabro, folder: Path
+) -> None:
+    """The plugin is needed to compute, and not to read."""
+    write_rule(folder, "own.py", name="halves")
+    (folder / "mine.yaml").write_text(
+        "name: mine\nplugins: [own.py]\nbase: {task: quadratic, method: sgd, budget: 10}\n"
+        "grid: {aggregator: [halves, cwmed]}\nseeds: 0..1\n"
+    )
+    with fresh():
+        assert dynabro("sweep", "mine.yaml", "--jobs", "0").code == 0
+    outcome = dynabro("compare", "halves", "cwmed", "--format", "json")
+    assert outcome.code == 0
+    assert outcome.err.startswith("A: halves, B: cwmed, final gap\n")
+    assert [cell["n"] for cell in json.loads(outcome.out)] == [2]
+    assert "--plugin own.py --seed 0" in dynabro("show", "1").out
+    assert "--plugin" not in dynabro("show", "2").out
+    assert dynabro("compare", "thirds", "cwmed").code == 2

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import statistics
 from pathlib import Path
 
 import pytest
 
+from dynabro_cli.store.views import VIEW_COLUMNS
 from tests.cli.conftest import Dynabro
 from tests.store.made import read
 
@@ -111,3 +113,25 @@ def test_an_error_in_the_middle_of_the_rows(dynabro: Dynabro, results: Path) -> 
     assert outcome.code == 2
     (line,) = outcome.problems
     assert line.startswith("SQL: integer overflow")
+
+
+def test_what_sqlite_has_no_function_for(dynabro: Dynabro, results: Path) -> None:
+    numbers = "(VALUES (4.0), (1), (2), (NULL), (10))"
+    sql = (
+        f"SELECT median(column1), stddev(column1), quantile(column1, 0.25), quantile(column1, 1.5), "
+        f"quantile(column1, NULL) FROM {numbers}"
+    )
+    expected = [3.0, statistics.stdev([1, 2, 4, 10]), 1.75, None, None]
+    (row,) = json.loads(dynabro("query", sql, "--json").out)
+    assert list(row.values()) == expected
+    nothing = "SELECT median(seed), stddev(1), stddev(seed) FROM runs WHERE id < 0"
+    (row,) = json.loads(dynabro("query", nothing, "--json").out)
+    assert list(row.values()) == [None] * 3
+
+
+@pytest.mark.parametrize("view", VIEW_COLUMNS)
+def test_the_columns_of_a_view_are_named(view: str, dynabro: Dynabro, results: Path) -> None:
+    (line,) = dynabro("query", f"SELECT nosuch FROM {view}").problems
+    named = line.removeprefix("SQL: no such column: nosuch. Try: a column: ").split(", ")
+    header = dynabro("query", f"SELECT * FROM {view}", "--csv").out.splitlines()[0]
+    assert named == header.split(",")

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+import shlex
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -575,3 +576,31 @@ def test_every_problem_is_a_line_and_nothing_runs(
     )
     if "gpu" not in arguments:
         assert not (folder / "results.db").exists()
+
+
+def test_the_runs_of_a_sweep_are_also_those_that_another_has_made(
+    dynabro: Dynabro, folder: Path
+) -> None:
+    text = "base: {task: quadratic, method: sgd, budget: 10}\nseeds: 0..1\ngrid: {aggregator: "
+    (folder / "a.yaml").write_text(f"name: a\n{text}[cwtm, cwmed]}}\n")
+    (folder / "b.yaml").write_text(f"name: b\n{text}[cwmed, gm, nnm+gm]}}\n")
+    for name in ("a", "b", "b"):  # a list is replaced by the list of the same sweep's next command
+        assert dynabro("sweep", f"{name}.yaml", "--jobs", "0", "--quiet").code == 0
+    made = {
+        name: {row["rule"] for row in json.loads(dynabro("runs", name, "--json").out)}
+        for name in "ab"
+    }
+    assert made == {"a": {"cwtm", "cwmed"}, "b": {"cwmed", "gm", "nnm+gm"}}
+    outcome = dynabro("compare", "--all", "aggregator", "--sweep", "b", "--format", "json")
+    assert {cell["row"] for cell in json.loads(outcome.out)["cells"]} == made["b"]
+    assert "last sweep: b" in dynabro("status").out
+
+
+def test_a_figure_says_how_its_sweep_was_run(dynabro: Dynabro, folder: Path) -> None:
+    settings = ("--set", "seeds=0", "--set", "budget=2", "--set", "model=mlp:hidden=2")
+    assert dynabro("sweep", "digits-best", *settings, "--jobs", "0", "--quiet").code == 0
+    (line,) = dynabro("plot", "digits-best").problems
+    count, _, advice = line.partition(" runs of digits-best are stored, all with other settings. ")
+    assert int(count) > 1
+    assert advice == f"Try: dynabro plot digits-best {' '.join(settings)}"
+    assert dynabro(*shlex.split(advice.removeprefix("Try: dynabro "))).code == 0

@@ -14,7 +14,7 @@ import pandas as pd
 from dynabro_cli.analysis.cells import curves, fractions
 from dynabro_cli.analysis.columns import METRICS, beside, method_names, ordered
 from dynabro_cli.analysis.results import Results, cells_of, read
-from dynabro_cli.components import format_value
+from dynabro_cli.components import format_value, plugins
 from dynabro_cli.errors import DynabroError, SpecError
 from dynabro_cli.experiment.effect import CLOCK, ENTRY
 from dynabro_cli.experiment.label import CELL, OTHERS, command_of, telling_apart
@@ -158,6 +158,7 @@ def _cells(
     scored = results.runs[
         ["cell", "status", *dict.fromkeys(METRICS[task["metric"]][1] for task in tasks)]
     ]
+    named = [plugin.name for plugin in plugins.loaded()]
     rows = []
     for cell, cell_runs in scored.groupby("cell", sort=True):
         first = firsts[cell]
@@ -175,7 +176,7 @@ def _cells(
                 "std": _number(scores.std(ddof=1, skipna=False)) if len(cell_runs) > 1 else None,
                 "n": len(cell_runs),
                 "diverged": int((cell_runs["status"] == "diverged").sum()),
-                "command": command_of(texts[first["id"]]),
+                "command": command_of(texts[first["id"]], named),
                 "curve": lines.get(cell, []),
             }
         )

@@ -133,7 +133,7 @@ def share_out(
     ]
     counts = [
         (worker, int(label), int(n))
-        for worker, labels_of, many in drawn
-        for label, n in zip(labels_of, many, strict=True)
+        for worker, worker_labels, many in drawn
+        for label, n in zip(worker_labels, many, strict=True)
     ]
     return Shares(np.concatenate(parts), starts[:, None], sizes[:, None], tuple(counts))

@@ -81,7 +81,7 @@ def attack_computation(
         parts: The parts of the run.
         state: The state of the run.
         attacker: The attack as a function.
-        own: The gradients.
+        gradients: The gradients.
         tick: The Byzantine set of this computation.
         answering: The numbers of the workers that answer, on the device; None if all answer.
         server: The server's gradient of this computation, if attack and rule need it; else None.

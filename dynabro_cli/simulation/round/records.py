@@ -71,8 +71,8 @@ def totals_after(totals: Totals, record: Record, squared_gradient: float | None)
 
 
 def changes_of(previous: Tensor | None, drawn: Drawn) -> tuple[Identity, ...]:
-    """Return the ticks of a round at which the Byzantine set changed from ``known``, which is None
-    before the first.
+    """Return the ticks of a round at which the Byzantine set changed from ``previous``, which is
+    None before the first.
     """
     before = [previous, *drawn.masks[:-1]]
     return tuple(

@@ -19,6 +19,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event
 
+from dynabro_cli.store.open.aggregates import add_aggregates
 from dynabro_cli.store.open.translation import busy_seconds
 
 ATTEMPT_SECONDS = 0.25
@@ -109,8 +110,9 @@ def allow_reading_only(connection: sqlite3.Connection) -> None:
     """Refuse every SQL action except reading: ATTACH and VACUUM INTO would write files even on a
     read-only database.
 
-    Bytes that are not UTF-8 are returned as escapes.
+    Bytes that are not UTF-8 are returned as escapes. Queries have ``median`` and the like.
     """
+    add_aggregates(connection)
     connection.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
     connection.execute("PRAGMA query_only = ON")
     reading = {

@@ -30,7 +30,7 @@ from dynabro_cli.store.open.connections import TimeLimit, within
 from dynabro_cli.store.open.translation import shown, translate, translated_errors
 from dynabro_cli.store.open.value_types import NUMBERS, unsound_rows
 from dynabro_cli.store.tables import metadata
-from dynabro_cli.store.views import RULE, VIEWS
+from dynabro_cli.store.views import RULE, VIEW_COLUMNS, VIEWS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -297,6 +297,16 @@ def stored_sweeps(engine: Engine) -> list[str]:
     return [row[0] for row in query(engine, f"{SWEEPS} ORDER BY 1").rows]
 
 
+def settings_of(engine: Engine, sweep: str) -> tuple[int, list[str]]:
+    """Return the number of runs that a sweep has made, and the ``--set`` of its last command."""
+    count = query(engine, f"SELECT COUNT(*) FROM runs WHERE sweep = {quoted(sweep)}").rows
+    texts = query(
+        engine, f"SELECT yaml FROM sweeps WHERE name = {quoted(sweep)} ORDER BY id DESC LIMIT 1"
+    ).rows
+    text = next((text for (text,) in texts if text), "")
+    return next(iter(count))[0], re.findall(r"(?m)^# --set (.*)$", text)
+
+
 def of_sweeps(engine: Engine, where: str | None, sweeps: Sequence[str] | None) -> str | None:
     """Return an SQL condition: ``where``, and that the run was made or used by one of some sweeps;
     None for all runs.
@@ -345,10 +355,12 @@ def _advice(reason: str, sql: str) -> str:
     """
     match = re.search(r"no such column: \"?([\w.]+)|column \"?([\w.]+)\"? does not exist", reason)
     if match is None:
-        return f"SELECT ... FROM one of {', '.join(metadata.tables)}"
+        return f"SELECT ... FROM one of {', '.join((*metadata.tables, *VIEWS))}"
     name = str(match[1] or match[2])
-    tables = [table for table in metadata.tables.values() if re.search(rf"\b{table.name}\b", sql)]
-    columns = list(dict.fromkeys(column.name for table in tables for column in table.c))
+    columns_of = {table.name: list(table.c.keys()) for table in metadata.tables.values()}
+    columns_of |= {view: list(VIEW_COLUMNS[view]) for view in VIEW_COLUMNS}
+    named = [table for table in columns_of if re.search(rf"\b{table}\b", sql)]
+    columns = list(dict.fromkeys(column for table in named for column in columns_of[table]))
     text = re.search(rf"(?:=|<>|LIKE)\s*({re.escape(name)}[\w:.=-]*)", sql, flags=re.IGNORECASE)
     if name in SHORT or not text:
         close = [SHORT[name]] if name in SHORT else difflib.get_close_matches(name, columns, n=1)
