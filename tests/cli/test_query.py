@@ -118,8 +118,8 @@ def test_an_error_in_the_middle_of_the_rows(dynabro: Dynabro, results: Path) -> 
 def test_what_sqlite_has_no_function_for(dynabro: Dynabro, results: Path) -> None:
     numbers = "(VALUES (4.0), (1), (2), (NULL), (10))"
     sql = (
-        f"SELECT median(column1), stddev(column1), quantile(column1, 0.25), quantile(column1, 1.5), "
-        f"quantile(column1, NULL) FROM {numbers}"
+        f"SELECT median(column1), stddev(column1), quantile(column1, 0.25), "
+        f"quantile(column1, 1.5), quantile(column1, NULL) FROM {numbers}"
     )
     expected = [3.0, statistics.stdev([1, 2, 4, 10]), 1.75, None, None]
     (row,) = json.loads(dynabro("query", sql, "--json").out)
