@@ -71,7 +71,12 @@ def stopped(number: int, *words: str, locked: bool = False) -> tuple[int, str]:
         (signal.SIGINT, 130, ("query", ENDLESS)),
         (signal.SIGTERM, 75, ("query", ENDLESS)),
         (signal.SIGTERM, 75, ("runs", "--where", CONDITION)),
-        (signal.SIGINT, 130, ("db", "thin", "thin.db", "--every", "2", "--where", CONDITION)),
+        pytest.param(
+            signal.SIGINT,
+            130,
+            ("db", "thin", "thin.db", "--every", "2", "--where", CONDITION),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             signal.SIGINT,
             130,

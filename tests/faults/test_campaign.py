@@ -111,7 +111,10 @@ def failed(self: Campaign, place: Place, kills: int) -> None:
     raise AssertionError("exit code 70")
 
 
-@pytest.mark.parametrize(("complete", "fits"), [(made, True), (made, False), (failed, True)])
+@pytest.mark.parametrize(
+    ("complete", "fits"),
+    [(made, False), pytest.param(made, True, marks=pytest.mark.slow), (failed, True)],
+)
 def test_what_is_wrong_ends_the_campaign(
     complete: Callable[..., None],
     fits: bool,

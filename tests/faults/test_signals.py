@@ -125,7 +125,9 @@ def test_at_one_place(
     check_whole(place, clean, [key_of(clean, DYNABRO)] if command == "run" else None)
 
 
-@pytest.mark.parametrize("name", ["TERM", "USR1", pytest.param("INT", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["TERM", *(pytest.param(other, marks=pytest.mark.slow) for other in ("USR1", "INT"))]
+)
 def test_all_processes_of_a_sweep_are_told(name: str, clean: Content, place: Place) -> None:
     words = sweep(place, "--set", "seeds=0..1")
     process = place.start(*words)

@@ -58,7 +58,9 @@ def test_each_kernel_computes_what_it_replaces(names: tuple[str, ...], cases: in
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("architecture", [80, 89, 90, 120])
+@pytest.mark.parametrize(
+    "architecture", [90, *(pytest.param(other, marks=pytest.mark.slow) for other in (80, 89, 120))]
+)
 @pytest.mark.parametrize(
     ("what", "most"),
     [

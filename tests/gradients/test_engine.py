@@ -33,8 +33,10 @@ from tests.gradients.worker_by_worker import (
     seeded,
 )
 
-LONG = {"resnet18": pytest.mark.thorough}
-"""Networks that take a minute in double precision."""
+LONG = {"resnet18": pytest.mark.slow}
+"""Networks that take a minute in double precision; ``tests/models/test_resnet18.py`` has them,
+too.
+"""
 PICTURES = [
     pytest.param(name, marks=LONG.get(name, ())) for name in REGISTRY.entries() if name != "gpt"
 ]
@@ -548,9 +550,7 @@ def test_evaluation_is_that_of_the_model(build: str) -> None:
 @pytest.mark.parametrize(
     ("name", "first"),
     [
-        pytest.param(name, first, marks=pytest.mark.slow)
-        if (name, first) == ("resnet18", LOOP)
-        else (name, first)
+        pytest.param(name, first, marks=pytest.mark.slow if name in LONG else ())
         for name in [*(picture.values[0] for picture in PICTURES), "group norm"]
         for first in (SHARED, LOOP)
     ],

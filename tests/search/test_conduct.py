@@ -63,7 +63,11 @@ SAMPLERS = [
 
 @pytest.mark.parametrize(
     "pairs",
-    [SAMPLERS[0], *(pytest.param(pairs, marks=pytest.mark.thorough) for pairs in SAMPLERS[1:])],
+    [
+        SAMPLERS[0],
+        *(pytest.param(pairs, marks=pytest.mark.thorough) for pairs in SAMPLERS[1:4]),
+        *(pytest.param(pairs, marks=pytest.mark.slow) for pairs in SAMPLERS[4:]),
+    ],
     ids=["tpe", "median", "halving", "seeds", "random", "cmaes"],
 )
 def test_a_search_that_ends_anywhere_goes_on_as_if_it_had_not(
