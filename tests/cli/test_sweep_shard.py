@@ -116,7 +116,7 @@ def rows(database: Path) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_four_shards_merged_are_the_whole(small: str, folder: Path) -> None:
     """Four real processes at once, each with a separate database."""
     command = [
