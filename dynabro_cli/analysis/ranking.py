@@ -227,7 +227,8 @@ def number(cell: Any, between: str | None, mark: str = TIED) -> str:
     """
     shown = f"{cell.mean:.3f}" if abs(cell.mean) < 10 else f"{cell.mean:.4g}"
     if between is None:
-        return (f"{cell.mean:.2f}" if abs(cell.mean) < 10 else f"{cell.mean:.2g}").removeprefix("0")
+        short = f"{cell.mean:.2f}" if abs(cell.mean) < 10 else f"{cell.mean:.2g}"
+        return short.removeprefix("0") + (mark if cell.tied else "")
     spread = (
         ""
         if math.isnan(cell.half)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import io
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,10 +27,13 @@ from dynabro_cli.analysis.results import (
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
+from dynabro_cli.figures._panels import write_above
 from dynabro_cli.figures._style import WIDTHS, for_print, plain_powers
 from dynabro_cli.figures._tables import in_html, latex_table
 from dynabro_cli.store.care.outputs import CSV, HTML, PICTURES, Output
 
+GLYPH = re.compile(r"Glyph (\d+) .* missing from")
+"""matplotlib's warning of a letter that the font does not have."""
 MOST_TOLD = 4
 UNDATED: dict[str, dict[str, str | None]] = {
     "png": {"Software": None},
@@ -228,9 +232,7 @@ class Studio:
                 "training-details, or another format"
             )
         if self._title:
-            drawn.figure.suptitle(
-                "\n".join(filter(None, (self._title, drawn.figure.get_suptitle())))
-            )
+            write_above(drawn.figure, [self._title, *drawn.figure.get_suptitle().split("\n")])
         formats = [kind for kind in self._formats if kind not in TABLES or drawn.table is not None]
         contents = [
             _table(drawn, kind, name) if kind in TABLES else _picture(drawn, kind)
@@ -297,10 +299,14 @@ def _missing(results: Results) -> str:
 def _picture(drawn: Drawn, kind: str) -> bytes:
     file = io.BytesIO()
     plain_powers(drawn.figure)
-    with warnings.catch_warnings():
-        # a letter that the font does not have is drawn as a box
-        warnings.filterwarnings("ignore", "Glyph .* missing from")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         drawn.figure.savefig(file, format=kind, metadata=UNDATED[kind])
+    words = [str(warning.message) for warning in caught]
+    codes = {int(match[1]) for text in words if (match := GLYPH.match(text))}
+    if codes:
+        letters = "".join(map(chr, sorted(codes)))
+        warnings.warn(f"the font of pictures lacks {letters}; boxes stand for it", stacklevel=2)
     return file.getvalue()
 
 

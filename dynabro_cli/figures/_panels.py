@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from dynabro_cli.analysis.columns import (
+    RULE,
     RULES,
     TASKS,
     method_label,
@@ -23,7 +24,11 @@ from dynabro_cli.analysis.columns import (
     short,
 )
 from dynabro_cli.analysis.results import Results, missing
+from dynabro_cli.components import format_value
 from dynabro_cli.errors import many
+from dynabro_cli.experiment.effect import ENTRY
+from dynabro_cli.experiment.label import CELL
+from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, narrow, note_size, width_of
 
 ACCURACY = "test accuracy"
@@ -36,6 +41,14 @@ LONG = 9
 """Words at an axis are upright if one of them has more letters."""
 FEW = 5
 """Fewest seeds for which a standard deviation is drawn, and not the points of the runs."""
+
+NUMBERS = {
+    "workers": "m = {}",
+    "byzantine": "f = {}",
+    "budget": "budget {:,}",
+    "learning_rate": "rate {:g}",
+}
+"""Words for numbers in titles, whose defaults are the task's."""
 
 
 def blank(
@@ -356,17 +369,33 @@ def subtitle(
         spread: The meaning of bars and bands; empty if there are none.
         what: The quantity, if no axis names it.
     """
-    names = ("task", "method", "rule", "attack", "switching", "workers", "budget")
-    same = [name for name in names if runs[name].nunique() == 1]
-    words = [
-        text if isinstance(text := runs.iloc[0][name], str) else f"{name} {text:,}" for name in same
-    ]
-    words = [short(TASKS.get(word, word)) for word in words]
+    words = [short(TASKS.get(word, word)) for word in _shared(runs)]
     lines = [", ".join(words), what]
     if numbers is not None:
         lines[1] = ", ".join(filter(None, (what, _seeds(numbers, spread, bars=spread != "std"))))
         lines.append(rates_of(runs, method_names(runs)))
     write_above(figure, [line for line in lines if line])
+
+
+def _shared(runs: pd.DataFrame) -> list[str]:
+    """Return what all runs have in common: what a title has anyway, and what differs from a
+    default that all tasks have.
+    """
+    columns = [*fields(), RULE]
+    first, same = runs.iloc[0], {name for name in columns if runs[name].nunique() == 1}
+    words = [
+        first[name] if isinstance(first[name], str) else NUMBERS[name].format(first[name])
+        for name in ("task", "method", RULE, "attack", "switching", *NUMBERS)
+        if name in same
+    ]
+    usual = {name: field.default for name, field in fields().items() if name not in CELL}
+    usual = {name: default for name, default in usual.items() if default is not None}
+    usual[ENTRY] = "gradient"
+    return words + [
+        format_value(first[name]) if name == "data" else f"{name} {format_value(first[name])}"
+        for name, default in usual.items()
+        if name in same and first[name] != default
+    ]
 
 
 def write_above(figure: Figure, lines: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from matplotlib import rc_context
+from matplotlib import rc_context, rcdefaults, rcParams
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 
@@ -75,7 +75,11 @@ def for_print(width: str | None) -> Iterator[None]:
     """
     token = _chosen.set(None if width is None else WIDTHS[width])
     try:
-        with rc_context(RC if width is None else {**RC, **dict.fromkeys(SIZES, PRINT_SIZE)}):
+        with rc_context():
+            rcdefaults()  # a user's matplotlibrc, which may say that pictures are transparent
+            rcParams.update(RC)
+            if width is not None:
+                rcParams.update(dict.fromkeys(SIZES, PRINT_SIZE))
             yield
     finally:
         _chosen.reset(token)

@@ -19,6 +19,15 @@ from dynabro_cli.experiment.spec import SHORT, canonical, fields, full_name
 from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word, read_yaml
 from dynabro_cli.limits import MOST_CHARACTERS, MOST_RUNS, MOST_SEEDS, SWEEP_NAME
 
+SAID = {
+    "rule": "aggregator",
+    "dataset": "task",
+    "epochs": "budget",
+    "steps": "budget",
+    "optimizer": "method",
+    "clients": "workers",
+}
+"""Words of other tools for fields."""
 KEYS = ("name", "description", "plugins", "base", "grid", "exclude", "seeds")
 COMMA = "; inside [ ] and { } a value with a comma needs quotes"
 
@@ -153,9 +162,9 @@ def check_value(name: str, text: str, others: Sequence[str] = ()) -> None:
 def unknown_field(name: str, others: Sequence[str] = ()) -> str:
     """Return the problem of a name that is neither a field nor one of ``others``."""
     legal = [*fields(), *others]
-    return (
-        f"unknown field {name!r}{did_you_mean(name, [*legal, *SHORT])}; legal: {', '.join(legal)}"
-    )
+    said = SAID.get(name)
+    hint = f" (did you mean {said!r}?)" if said else did_you_mean(name, [*legal, *SHORT])
+    return f"unknown field {name!r}{hint}; legal: {', '.join(legal)}"
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

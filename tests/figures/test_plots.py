@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import rc_context
 
 from dynabro_cli.analysis.columns import METRICS
 from dynabro_cli.api import make_switching
 from dynabro_cli.experiment.complete import answering
+from dynabro_cli.figures import _make
 from dynabro_cli.store.open.engine import open_for_writing
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import AT_GRADIENT, SMALL, fill, planned
@@ -549,3 +551,40 @@ def test_a_vertical_axis_that_cannot_be_free(mixed: Path, dynabro: Dynabro) -> N
         outcome = dynabro("plot", name, "--db", str(mixed), "--free-y")
         assert (outcome.code, outcome.out, len(outcome.problems)) == (2, "", 1)
         assert "--free-y" in outcome.problems[0]
+
+
+@pytest.fixture
+def own(folder: Path, dynabro: Dynabro) -> Callable[..., Any]:
+    """Draws runs with settings that are not the defaults; returns the outcome and the figure."""
+    settings = ("byzantine=4", "data=dirichlet:alpha=0.3", "learning_rate=0.05", "seeds=0..1")
+    fill(folder / "results.db", planned("digits-periodic", *SMALL, *AT_GRADIENT, *settings))
+
+    def plotted(*words: str) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            drawn: list[Any] = []
+            draw = _make._picture
+            patch.setattr(_make, "_picture", lambda of, kind: drawn.append(of) or draw(of, kind))
+            outcome = dynabro("plot", "final", "--x", "switching", "--hue", "method", *words)
+        assert outcome.code == 0
+        return outcome, drawn[0].figure
+
+    return plotted
+
+
+def test_a_title_has_what_is_fixed_and_not_the_default(own: Callable[..., Any]) -> None:
+    _, figure = own()
+    title = figure.get_suptitle()
+    assert "m = 17, f = 4, budget 40, rate 0.05, dirichlet:alpha=0.3" in title
+    assert "fp32" not in title
+    outcome, titled = own("--title", "Mine \u6570")
+    assert titled.get_suptitle().split("\n") == ["Mine \u6570", *title.split("\n")]
+    assert titled._suptitle.get_fontsize() == figure._suptitle.get_fontsize()
+    assert outcome.problems == ["warning: the font of pictures lacks \u6570; boxes stand for it"]
+
+
+def test_a_users_matplotlibrc_changes_nothing(folder: Path, own: Callable[..., Any]) -> None:
+    own("--name", "a")
+    with rc_context({"savefig.transparent": True, "font.size": 30}):
+        own("--name", "b")
+    pictures = [folder / "plots" / f"{name}.png" for name in "ab"]
+    assert pictures[0].read_bytes() == pictures[1].read_bytes()

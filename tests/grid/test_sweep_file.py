@@ -116,6 +116,8 @@ REFUSED: list[tuple[str, list[str]]] = [
     ("<<: {}\n", ["2: unknown key '<<'"]),
     ("base: [sgd]\n", ["2: base must be a mapping"]),
     ("base:\n  bugdet: 5\n", ["3: unknown field 'bugdet' (did you mean 'budget'?); legal: task, "]),
+    ("base:\n  epochs: 5\n", ["3: unknown field 'epochs' (did you mean 'budget'?); legal: task, "]),
+    ("grid:\n  rule: [gm]\n", ["3: unknown field 'rule' (did you mean 'aggregator'?); legal: "]),
     (
         "base:\n  budget: many\n",
         [

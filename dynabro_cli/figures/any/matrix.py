@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 
 from dynabro_cli.analysis.columns import metric_of
-from dynabro_cli.analysis.ranking import SPREAD, TIED, as_texts, number, ranking
+from dynabro_cli.analysis.ranking import SPREAD, as_texts, number, ranking
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._api import Choice, Drawn, plot
@@ -79,7 +79,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
             panel.set_title(choice.label(title), loc="left")
     notes = ranked.notes
     if letters <= 6:
-        notes = [line.replace(SPREAD, "mean") for line in notes if not line.startswith(TIED)]
+        notes = [line.replace(SPREAD, "mean") for line in notes]
     if not narrow():
         figure.colorbar(
             mesh, ax=list(axes[:, 0]), label=metric.title, shrink=min(0.9, 3.0 / height), pad=0.02
