@@ -238,8 +238,9 @@ def _refusal(error: Any) -> str:
     command = getattr(context, "command_path", "dynabro")
     parameters = getattr(getattr(context, "command", None), "params", ())
     options = {name for parameter in parameters for name in parameter.opts}
-    unknown = getattr(error, "option_name", None) if hasattr(error, "possibilities") else None
-    better = advice(sys.argv[1:], unknown, options)
+    named = getattr(error, "option_name", None)
+    unknown = named if hasattr(error, "possibilities") else None
+    better = advice(sys.argv[1:], unknown, options, None if unknown else named)
     if better and unknown:  # click's own guesses are of words that look alike
         message = f"there is no option {unknown}"
     elif better:

@@ -37,7 +37,12 @@ REMOVE = ("delete", "remove", "rm")
 """Words for the command ``dynabro db remove``."""
 
 
-def advice(words: Sequence[str], unknown: str | None, options: Collection[str]) -> str | None:
+def advice(
+    words: Sequence[str],
+    unknown: str | None = None,
+    options: Collection[str] = (),
+    lacking: str | None = None,
+) -> str | None:
     """Return what to type instead of words that the command line refused; None if there is no
     better advice than ``--help``.
 
@@ -45,7 +50,11 @@ def advice(words: Sequence[str], unknown: str | None, options: Collection[str]) 
         words: The words after ``dynabro``.
         unknown: The option that the command does not have, if that is what was refused.
         options: The options of the command.
+        lacking: The option that has no value.
     """
+    if lacking is not None:  # `tag q1 paper --remove`
+        before = words[-2] if len(words) > 2 and words[-1] == lacking else "-"
+        return None if before.startswith("-") else f"{lacking} {before}"
     if unknown is not None:
         return _option(unknown, options)
     command, others = (words[0], words[1:]) if words else ("", ())

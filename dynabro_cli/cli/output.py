@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import shutil
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from io import TextIOWrapper
 from typing import IO, TYPE_CHECKING, Any
@@ -58,6 +59,11 @@ def terminal_width() -> int:
     another output.
     """
     return shutil.get_terminal_size((UNLIMITED, 0)).columns
+
+
+def wrapped(text: str) -> list[str]:
+    """Return the lines of a text that is as wide as the terminal; one line for another output."""
+    return textwrap.wrap(text, terminal_width(), break_long_words=False, break_on_hyphens=False)
 
 
 def table_lines(

@@ -195,8 +195,7 @@ def _run(
         from dynabro_cli.store.standing import Standing, repetition, state_of
 
         if not quiet:
-            usual = resolve(RunSpec(task=run.spec.task), data_directory(options.data_dir))
-            words = _described(run, usual)
+            words = _described(run, spec)
             tell(f"{words}; to be stored in {shown(db)} with key {run.key[:KEY_DIGITS]}")
         model = (
             None if save_model is None else ModelFile(save_model, run.key, db, force=options.force)
@@ -258,9 +257,10 @@ def _report_stored(
     _report(engine, stored["id"], as_json, f"already in {shown(db)}; --rerun repeats it", target)
 
 
-def _described(run: Run, usual: Run) -> str:
-    """A run in a line: its cell, and its other settings that are not the ``usual`` ones."""
-    return cell(run.fields, [name for name in OTHERS if run.fields[name] != usual.fields[name]])
+def _described(run: Run, given: RunSpec) -> str:
+    """A run in a line: its cell, and what else was given other than the default."""
+    names = [name for name in OTHERS if getattr(given, name) != fields()[name].default]
+    return cell(run.fields, names)
 
 
 def _report(engine: Engine, run_id: int, as_json: bool, where: str, model: Path | None) -> None:

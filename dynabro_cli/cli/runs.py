@@ -11,7 +11,7 @@ import typer
 
 from dynabro_cli.cli.completion import complete, run_ids, stored_sweeps
 from dynabro_cli.cli.options import Csv, Database, Force, Json, Plugins, SweepNames, Sweeps, Where
-from dynabro_cli.cli.output import emit, save_csv, save_parquet, tell_of_code, terminal_width
+from dynabro_cli.cli.output import emit, save_csv, save_parquet, tell_of_code, wrapped
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.components.digests import compare
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
@@ -178,9 +178,7 @@ def _print_runs(names: Sequence[str], rows: list[dict[str, Any]], *, choose: boo
         if name not in COUNTS and rows[0][name] not in (None, usual.get(name))
     ]
     if counts:
-        line = f"all: {', '.join(counts)}"
-        width = terminal_width()
-        say(*textwrap.wrap(line, width, break_on_hyphens=False, break_long_words=False))
+        say(*wrapped(f"all: {', '.join(counts)}"))
     listed = [name for name in names if name not in shared]
     heads = [HEADS.get(name, name) if choose else name for name in listed]
     emit(heads, ([_short(name, row[name]) for name in listed] for row in rows))

@@ -18,7 +18,7 @@ import typer
 
 from dynabro_cli.cli.completion import complete, components, run_ids
 from dynabro_cli.cli.options import Database, Json, Plugins
-from dynabro_cli.cli.output import duration, emit, finite, print_json, sparkline
+from dynabro_cli.cli.output import duration, emit, finite, print_json, sparkline, wrapped
 from dynabro_cli.cli.terminal import is_terminal, say, to_type, write
 from dynabro_cli.cli.terminal import show as print_text
 from dynabro_cli.components import USERS, Entry, format_value, plugins
@@ -136,11 +136,16 @@ def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
         }
         print_json(shown)
         return
-    say(f"{kind}/{entry.name}", "", *entry.doc.split("\n"), "")
+    say(f"{kind}/{entry.name}", "")
+    for paragraph in entry.doc.split("\n\n"):
+        lines = paragraph.split("\n")
+        if not any(line.startswith((" ", "-")) for line in lines):
+            lines = wrapped(" ".join(lines))
+        say(*lines, "")
     if rows:
         emit(columns, rows)
         say()
-    say(f"Reference: {entry.reference}")
+    say(*wrapped(f"Reference: {entry.reference}"))
     if f"{kind}/{entry.name}" in USERS:
         say(f"Defined in: {inspect.unwrap(entry.factory).__code__.co_filename}")
 

@@ -24,6 +24,7 @@ ADVICE = {
     "rm 3 4": "No such command 'rm'. Try: dynabro db remove --where 'id IN (3, 4)'",
     "db remove q1": ("Missing option '--where'. Try: dynabro db remove --where \"sweep = 'q1'\""),
     "query SELECT 1": ('Got unexpected extra argument(s) (1). Try: dynabro query "SELECT 1"'),
+    "tag q1 paper --remove": "Option '--remove' requires an argument. Try: --remove paper",
     "sweeps": "No such command 'sweeps'. Did you mean 'sweep'? Try: dynabro --help",
     "--install-completion zsh": (
         "--install-completion takes no value. Try: dynabro --install-completion"

@@ -55,7 +55,7 @@ def test_the_result_on_standard_output_and_progress_on_standard_error(
     assert where == "run 1, stored in results.db"
     first, *lines = outcome.err.splitlines()
     assert first.startswith(
-        "digits, sgd, cwtm, sf, periodic:K=10, seed 0, model=logistic, attack_entry=gradient, "
+        "digits, sgd, cwtm, sf, periodic:K=10, seed 0, model=logistic, budget=40, "
     )
     assert [line.split(":")[0] for line in lines] == ["0/40", "10/40", "20/40", "30/40", "40/40"]
     assert all(re.search(r": accuracy 0\.\d{4}, .*samples/s", line) for line in lines)
@@ -78,7 +78,7 @@ def test_quiet_is_silent(dynabro: Dynabro) -> None:
 def test_an_objective_reports_its_gap(dynabro: Dynabro, folder: Path) -> None:
     outcome = dynabro(*QUADRATIC)
     (gap,) = read(folder / "results.db", "SELECT final_gap FROM runs")[0]
-    assert f"finished: gap {gap} after 20 rounds" in outcome.out
+    assert f"finished: gap {gap:.4g} after 20 rounds" in outcome.out
     assert read(folder / "results.db", "SELECT final_accuracy, model FROM runs") == [(None, None)]
 
 

@@ -25,9 +25,10 @@ def test_every_component_is_shown(what: str, dynabro: Dynabro) -> None:
     entry = REGISTRIES[kind].entry(name)
     outcome = dynabro("show", what)
     assert (outcome.code, outcome.err) == (0, "")
-    assert entry.doc in outcome.out
+    words = " ".join(outcome.out.split())  # lines are as wide as the terminal
+    assert " ".join(entry.doc.split()) in words
     assert outcome.out.startswith(what)
-    assert outcome.out.rstrip().endswith(f"Reference: {entry.reference}")
+    assert words.endswith(f"Reference: {' '.join(entry.reference.split())}")
     rows = [line.split() for line in outcome.out.splitlines()]
     for info in entry.infos:
         default = "required" if info.required else format_value(info.default)
@@ -199,3 +200,12 @@ def test_nonsense(what: str, problem: str, dynabro: Dynabro) -> None:
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.problems
     assert problem in line
+
+
+def test_paragraphs_are_as_wide_as_the_terminal(
+    dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for width in (80, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        longest = max(map(len, dynabro("show", "caf").out.splitlines()))
+        assert 0.8 * width < longest <= width
