@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.cli.output import warn
 from dynabro_cli.cli.terminal import complain
-from dynabro_cli.errors import DynabroError, SpecError
+from dynabro_cli.errors import (
+    BusyError,
+    CannotWriteError,
+    DatabaseError,
+    DynabroError,
+    SpecError,
+    StorageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,7 +75,8 @@ def make_runs(
     """Make the runs of a plan that are not stored, with progress on stderr; return their outcomes.
 
     A run that is stored under another text of the same adversary replaces the run of the plan. If
-    all runs are stored, nothing is written, and torch is not loaded.
+    all runs are stored, torch is not loaded, and nothing is written but a list of the sweep's runs
+    that is not stored yet.
 
     Args:
         planned: The plan.
@@ -88,6 +96,7 @@ def make_runs(
     if not runs or (
         options.rerun == "none" and all(standing.of(run.key) == "stored" for run in runs)
     ):
+        _keep_list(runs, db, options, standing)
         return [Outcome(run, "stored", None) for run in runs]
     to_make = standing.to_make([run.key for run in runs], retry_failed=options.retry_failed)
     with opened([run for run in runs if run.key in to_make], db, options) as (
@@ -102,6 +111,23 @@ def make_runs(
             return make_all(
                 runs, engine, places, listener, standing, files=files, save_model=save_model
             )
+
+
+def _keep_list(runs: Sequence[Run], db: str, options: Options, standing: Standing) -> None:
+    """Store the list of a sweep's runs, unless they are known to be its runs."""
+    from dynabro_cli.store.open.engine import open_for_writing, open_read_only
+    from dynabro_cli.store.sweep_entry import is_listed
+
+    if not runs or options.entry is None:
+        return
+    with open_read_only(db).connect() as connection:
+        if is_listed(connection, options.entry, [run.key for run in runs]):
+            return
+    from dynabro_cli.executors.sweep import keep_list
+
+    # a database that cannot be written, or not now, is as good without the list
+    with contextlib.suppress(BusyError, CannotWriteError, DatabaseError, StorageError):
+        keep_list(open_for_writing(db), runs, options, standing)
 
 
 def error_of(failure: Failure) -> DynabroError:

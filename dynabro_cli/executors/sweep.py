@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, Engine
 
-from dynabro_cli.executors._api import Listener, Outcome
+from dynabro_cli.executors._api import Listener, Options, Outcome
 from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.ledger import Ledger, Slot
 from dynabro_cli.executors.scheduler import Scheduler
@@ -106,6 +106,22 @@ def make_all(
             if entry is not None:
                 statuses = {outcome.status for outcome in ledger.outcomes}
                 entry.failed, entry.complete = "failed" in statuses, "interrupted" not in statuses
+
+
+def keep_list(engine: Engine, runs: Sequence[Run], options: Options, standing: Standing) -> None:
+    """Store the row and the list of a sweep of which every run is stored."""
+    keys = [run.key for run in runs]
+    with SweepEntry(
+        engine,
+        name=str(options.entry),
+        runs=len(runs),
+        to_make={},
+        others=standing.ends(keys),
+        jobs=1,
+        executor=options.executor,
+        text=functools.partial(_text, options.sweep, options.sweep_text),
+    ) as entry:
+        entry.complete = True
 
 
 def slots_of(

@@ -7,16 +7,17 @@ import datetime as dt
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import Connection, Engine, delete, insert, select, union, update
 
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError
 from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.ownership import new_owner, presumed_dead, sign_of_life
 from dynabro_cli.store.standing import ToMake
+from dynabro_cli.store.tables import runs as runs_table
 from dynabro_cli.store.tables import sweep_runs, sweeps
 
 if TYPE_CHECKING:
@@ -147,3 +148,12 @@ class SweepEntry:
         connection.execute(
             update(sweeps).where(mine).values(now | ended | {"ended_at": now["heartbeat_at"]})
         )
+
+
+def is_listed(connection: Connection, name: str, keys: Iterable[str]) -> bool:
+    """Return True if the database has all these runs as runs of a sweep: made by it, or on its
+    list.
+    """
+    made = select(runs_table.c.run_key).where(runs_table.c.sweep == name)
+    listed = select(sweep_runs.c.run_key).join(sweeps).where(sweeps.c.name == name)
+    return set(connection.execute(union(made, listed)).scalars()).issuperset(keys)

@@ -594,6 +594,10 @@ def test_the_runs_of_a_sweep_are_also_those_that_another_has_made(
     outcome = dynabro("compare", "--all", "aggregator", "--sweep", "b", "--format", "json")
     assert {cell["row"] for cell in json.loads(outcome.out)["cells"]} == made["b"]
     assert "last sweep: b" in dynabro("status").out
+    (folder / "c.yaml").write_text(f"name: c\n{text}[cwtm, gm]}}\n")
+    assert dynabro("sweep", "c.yaml", "--quiet").out.startswith("c: 4 runs in results.db: 4 stored")
+    assert len(json.loads(dynabro("runs", "c", "--json").out)) == 4
+    assert "last sweep: c" in dynabro("status").out
 
 
 def test_a_figure_says_how_its_sweep_was_run(dynabro: Dynabro, folder: Path) -> None:
