@@ -165,18 +165,24 @@ def ranking(
     panels: str | None = None,
 ) -> Ranking:
     """Compare runs by a metric: ``rows``, ``columns`` and ``panels`` name fields, separated by
-    commas; see ``layout_of``. If runs have different chains, ``aggregator`` alone is the rule.
+    commas; see ``layout_of``. If the chains of runs differ and have no place of their own,
+    ``aggregator`` is the rule.
     """
     chosen = metric_of(results, metric)
     results = having(results, chosen)
-    if results.runs[CHAIN].nunique() > 1:
-        rows, columns, panels = (
-            RULE if names == "aggregator" else names for names in (rows, columns, panels)
-        )
     fields = [
         split_columns(option, names)
         for option, names in (("hue", rows), ("x", columns), ("facet", panels))
     ]
+    if results.runs[CHAIN].nunique() > 1 and not any(CHAIN in names for names in fields):
+        fields = [
+            tuple(
+                part
+                for name in names
+                for part in ((CHAIN, name) if name == "aggregator" else (name,))
+            )
+            for names in fields
+        ]
     if (
         not fields[2]
         and results.sweeps

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Collection, Sequence
 
 from dynabro_cli.experiment.spec import fields
 
+EXAMPLES = {
+    "task": "digits",
+    "budget": "5000",
+    "aggregator": "cwtm",
+    "method": "momentum",
+    "workers": "25",
+}
+"""A value of each field that other tools call otherwise."""
 SAID = {
-    "--dataset": "--task digits",
-    "--data-set": "--task digits",
-    "--epochs": "--budget 5000",
-    "--steps": "--budget 5000",
-    "--iterations": "--budget 5000",
-    "--rounds": "--budget 5000",
-    "--momentum": "--method momentum:beta=0.9",
-    "--optimizer": "--method momentum",
-    "--beta": "--method momentum:beta=0.9",
-    "--rule": "--aggregator cwtm",
-    "--gar": "--aggregator cwtm",
-    "--defense": "--aggregator cwtm",
-    "--defence": "--aggregator cwtm",
+    **dict.fromkeys(("--momentum", "--beta"), "--method momentum:beta=0.9"),
     "--alpha": "--data dirichlet:alpha=0.3",
-    "--clients": "--workers 25",
     "-n": "--workers 25",
     "-f": "--byzantine 3",
     "--seeds": "--seed 0",
     "-j": "--jobs 2",
-    "--gpu": "--device cuda",
-    "--cuda": "--device cuda",
-    "-o": "--out DIR",
-    "--output": "--out DIR",
+    **dict.fromkeys(("--gpu", "--cuda"), "--device cuda"),
+    **dict.fromkeys(("-o", "--output"), "--out DIR"),
 }
-"""Options of other tools, and an option here that says the same."""
+"""Options of other tools that are not the name of a field, and an option here that says the
+same.
+"""
 REMOVE = ("delete", "remove", "rm")
 """Words for the command ``dynabro db remove``."""
 
@@ -52,25 +48,26 @@ def advice(
         options: The options of the command.
         lacking: The option that has no value.
     """
-    if lacking is not None:  # `tag q1 paper --remove`
-        before = words[-2] if len(words) > 2 and words[-1] == lacking else "-"
-        return None if before.startswith("-") else f"{lacking} {before}"
+    if lacking is not None:
+        tag_first = words[0] == "tag" and len(words) > 3 and words[-1] == "--remove"
+        return f"{lacking} {words[-2]}" if tag_first else None
     if unknown is not None:
         return _option(unknown, options)
     command, others = (words[0], words[1:]) if words else ("", ())
     if command == "db" and others and others[0] in REMOVE:
         command, others = "remove", others[1:]
-    if command in REMOVE:
+    if command in REMOVE and "--where" not in others:
         return f"dynabro db remove --where {_runs(others)}"
-    if command == "query" and others and not others[0].startswith("-"):
-        sql = [word for word in others if not word.startswith("--")]
-        return f'dynabro query "{" ".join(sql)}"'
-    return None
+    sql = list(itertools.takewhile(lambda word: not word.startswith("-"), others))
+    return f'dynabro query "{" ".join(sql)}"' if command == "query" and len(sql) > 1 else None
 
 
 def _option(unknown: str, options: Collection[str]) -> str | None:
     """Return the option, or the setting of a field, that says the same as an unknown option."""
-    said = SAID.get(unknown)
+    from dynabro_cli.grid.sweep_file import ELSEWHERE
+
+    named = ELSEWHERE.get(unknown.removeprefix("--").replace("-", "_"))
+    said = f"{fields()[named].option} {EXAMPLES[named]}" if named else SAID.get(unknown)
     if said is None:
         return None
     option, value = said.split(" ", 1)

@@ -191,7 +191,7 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
     from dynabro_cli.experiment.label import cell, command_of
     from dynabro_cli.grid.sweep_file import plugins_in
     from dynabro_cli.store.origin import words_of
-    from dynabro_cli.store.read.queries import query
+    from dynabro_cli.store.read.queries import query, quoted
 
     column = "gap" if row["final_gap"] is not None else "test_accuracy"
     sql = f"SELECT {column} FROM evaluations WHERE run_id = {int(row['id'])} ORDER BY round"
@@ -241,9 +241,8 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
     say(f"m = {row['workers']} workers, f = {row['byzantine']} Byzantine")
     named = [plugin.name for plugin in plugins.loaded()]
     if not named and row["sweep"]:
-        sweeps = query(engine, "SELECT name, yaml FROM sweeps").rows
-        texts = [text for name, text in sweeps if name == row["sweep"] and text]
-        named = [name for text in texts for name in plugins_in(text)]
+        texts = query(engine, f"SELECT yaml FROM sweeps WHERE name = {quoted(row['sweep'])}").rows
+        named = [name for (text,) in texts if text for name in plugins_in(text)]
     command = command_of(row, list(dict.fromkeys(named)))
     say(to_type(f"repeat: {command} --seed {row['seed']}"))
 

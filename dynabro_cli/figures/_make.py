@@ -302,11 +302,17 @@ def _picture(drawn: Drawn, kind: str) -> bytes:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         drawn.figure.savefig(file, format=kind, metadata=UNDATED[kind])
-    words = [str(warning.message) for warning in caught]
-    codes = {int(match[1]) for text in words if (match := GLYPH.match(text))}
-    if codes:
-        letters = "".join(map(chr, sorted(codes)))
-        warnings.warn(f"the font of pictures lacks {letters}; boxes stand for it", stacklevel=2)
+    missing = set()
+    for warning in caught:
+        if match := GLYPH.match(str(warning.message)):
+            missing.add(chr(int(match[1])))
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    if missing:
+        letters = "".join(sorted(missing))
+        warnings.warn(f"letters that the font lacks are drawn as boxes: {letters}", stacklevel=2)
     return file.getvalue()
 
 

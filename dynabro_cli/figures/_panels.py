@@ -388,9 +388,11 @@ def _shared(runs: pd.DataFrame) -> list[str]:
         for name in ("task", "method", RULE, "attack", "switching", *NUMBERS)
         if name in same
     ]
-    usual = {name: field.default for name, field in fields().items() if name not in CELL}
-    usual = {name: default for name, default in usual.items() if default is not None}
-    usual[ENTRY] = "gradient"
+    usual = {
+        name: field.default
+        for name, field in fields().items()
+        if name not in CELL and field.default is not None
+    } | {ENTRY: "gradient"}
     return words + [
         format_value(first[name]) if name == "data" else f"{name} {format_value(first[name])}"
         for name, default in usual.items()

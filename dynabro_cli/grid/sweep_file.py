@@ -19,11 +19,10 @@ from dynabro_cli.experiment.spec import SHORT, canonical, fields, full_name
 from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word, read_yaml
 from dynabro_cli.limits import MOST_CHARACTERS, MOST_RUNS, MOST_SEEDS, SWEEP_NAME
 
-SAID = {
-    "rule": "aggregator",
-    "dataset": "task",
-    "epochs": "budget",
-    "steps": "budget",
+ELSEWHERE = {
+    **dict.fromkeys(("dataset", "data_set"), "task"),
+    **dict.fromkeys(("epochs", "steps", "iterations", "rounds"), "budget"),
+    **dict.fromkeys(("rule", "gar", "defense", "defence"), "aggregator"),
     "optimizer": "method",
     "clients": "workers",
 }
@@ -162,8 +161,8 @@ def check_value(name: str, text: str, others: Sequence[str] = ()) -> None:
 def unknown_field(name: str, others: Sequence[str] = ()) -> str:
     """Return the problem of a name that is neither a field nor one of ``others``."""
     legal = [*fields(), *others]
-    said = SAID.get(name)
-    hint = f" (did you mean {said!r}?)" if said else did_you_mean(name, [*legal, *SHORT])
+    field = ELSEWHERE.get(name)
+    hint = f" (did you mean {field!r}?)" if field else did_you_mean(name, [*legal, *SHORT])
     return f"unknown field {name!r}{hint}; legal: {', '.join(legal)}"
 
 

@@ -1,4 +1,4 @@
-"""What a shell offers at a key press."""
+"""Completion of words in a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users of other tools type is answered with what to type here."""
+"""Advice for words of other tools."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.cli.hints import REMOVE, SAID
+from dynabro_cli.cli.hints import EXAMPLES, REMOVE, SAID
+from dynabro_cli.experiment.spec import fields
+from dynabro_cli.grid.sweep_file import ELSEWHERE
 from tests.cli.conftest import Dynabro
 from tests.command_lines import commands, program
 
@@ -23,7 +25,13 @@ ADVICE = {
     "delete 3": "No such command 'delete'. Try: dynabro db remove --where 'id = 3'",
     "rm 3 4": "No such command 'rm'. Try: dynabro db remove --where 'id IN (3, 4)'",
     "db remove q1": ("Missing option '--where'. Try: dynabro db remove --where \"sweep = 'q1'\""),
-    "query SELECT 1": ('Got unexpected extra argument(s) (1). Try: dynabro query "SELECT 1"'),
+    "query SELECT 1 --db some.db": (
+        'Got unexpected extra argument(s) (1). Try: dynabro query "SELECT 1" --db some.db'
+    ),
+    "query 'SELECT 1' --timeout": ("Option '--timeout' requires an argument. Try: dynabro --help"),
+    "db remove --where 'id = 1' 2": (
+        "Got unexpected extra argument(s) (2). Try: dynabro db remove --help"
+    ),
     "tag q1 paper --remove": "Option '--remove' requires an argument. Try: --remove paper",
     "sweeps": "No such command 'sweeps'. Did you mean 'sweep'? Try: dynabro --help",
     "--install-completion zsh": (
@@ -47,7 +55,8 @@ def test_all_advice_is_an_option_and_no_option_is_advised_against() -> None:
         for name in parameter.opts
     }
     assert {text.split()[0] for text in SAID.values()} <= known
-    assert not known & SAID.keys()
+    assert set(ELSEWHERE.values()) == EXAMPLES.keys() <= fields().keys()
+    assert not known & {*SAID, *(f"--{word.replace('_', '-')}" for word in ELSEWHERE)}
     assert not {words[0] for words in commands()} & set(REMOVE)
 
 
@@ -58,9 +67,6 @@ def test_a_sweeps_name_is_known_where_a_run_is_asked_for(dynabro: Dynabro, folde
     ]
     outcome = dynabro("sweep", "q1.yaml", "--jobs", "0", "--quiet")
     assert outcome.err == "seeds: 3 is one seed. For 3 of them: --set seeds=0..2\n"
-    for command in ("logs", "show"):
-        (line,) = dynabro(command, "q1").problems
-        assert line.startswith("there is no run 'q1'" if command == "logs" else "cannot show 'q1'")
     assert dynabro("logs", "q1").problems == [
         "there is no run 'q1'. Try: dynabro runs q1, which lists ids and keys"
     ]

@@ -593,6 +593,9 @@ def test_the_runs_of_a_sweep_are_also_those_that_another_has_made(
     assert made == {"a": {"cwtm", "cwmed"}, "b": {"cwmed", "gm", "nnm+gm"}}
     outcome = dynabro("compare", "--all", "aggregator", "--sweep", "b", "--format", "json")
     assert {cell["row"] for cell in json.loads(outcome.out)["cells"]} == made["b"]
+    words = ("compare", "--all", "aggregator", "--against", "pre_aggregators", "--format", "json")
+    cells = json.loads(dynabro(*words).out)["cells"]  # the chains have a place of their own
+    assert {cell["row"] for cell in cells} == {"cwtm", "cwmed", "gm"}
     assert "last sweep: b" in dynabro("status").out
     (folder / "c.yaml").write_text(f"name: c\n{text}[cwtm, gm]}}\n")
     assert dynabro("sweep", "c.yaml", "--quiet").out.startswith("c: 4 runs in results.db: 4 stored")

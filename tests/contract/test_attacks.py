@@ -34,7 +34,9 @@ VARIANTS = [
 TEXTS = [*(NEEDED.get(name, name) for name in REGISTRIES["attacks"].entries()), *VARIANTS]
 
 every_text = pytest.mark.parametrize("text", TEXTS)
-every_m = pytest.mark.parametrize("m", [1, 4, 9])
+every_m = pytest.mark.parametrize(
+    "m", [1, 4, 9, *(pytest.param(m, marks=pytest.mark.slow) for m in (2, 3))]
+)
 
 
 def draw(m: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -159,7 +161,9 @@ SIZES = {"shift", "momentum-tailored", "gaussian", "mixed", "rop"}
 
 
 @pytest.mark.parametrize("text", [text for text in TEXTS if text.partition(":")[0] not in SIZES])
-@pytest.mark.parametrize("exponent", [-75, 70])
+@pytest.mark.parametrize(
+    "exponent", [-75, 70, *(pytest.param(inner, marks=pytest.mark.slow) for inner in (-60, 60))]
+)
 def test_scales_with_the_gradients_from_end_to_end_of_single_precision(
     text: str, exponent: int
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from dynabro_cli.analysis.columns import method_label
 from dynabro_cli.analysis.paired_tests import holm, paired, student
+from dynabro_cli.analysis.ranking import TIED
 from dynabro_cli.figures._style import KNOWN, LINES, looks
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import AT_GRADIENT, SMALL, fill, planned
@@ -252,3 +253,30 @@ def test_a_method_has_one_colour() -> None:
     ]
     assert set(named) <= set(KNOWN)
     assert len({LINES[place].color for place in KNOWN.values()}) == len(KNOWN)
+
+
+def test_ties_are_marked_in_the_width_of_a_column(
+    folder: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight attacks beside each other leave room for a mean and a mark."""
+    attacks = ("alie", "foe", "gaussian", "ipm", "min-max", "min-sum", "mimic", "sf")
+    fixed = ("method=dynabro", "learning_rate=0.05", "switching=static", "seeds=0..2", *SMALL)
+    rows = {
+        row["run_key"]: row
+        for chain in ("none", "nnm")
+        for attack in attacks
+        for row in planned(
+            "digits-periodic", *fixed, f"pre_aggregators={chain}", f"attack={attack}", *AT_GRADIENT
+        )
+    }
+    fill(folder / "results.db", list(rows.values()))
+    drawn: list[Any] = []
+    monkeypatch.setattr(
+        "dynabro_cli.figures._make._picture", lambda of, *_: drawn.append(of) or b"x"
+    )
+    assert dynabro("plot", "matrix", "--width", "column").code == 0
+    texts = [text.get_text() for panel in drawn[0].figure.axes for text in panel.texts]
+    assert not any("\N{PLUS-MINUS SIGN}" in text for text in texts)
+    assert sum(text.endswith(TIED) for text in texts) == int(drawn[0].numbers["tied"].sum()) > 0
+    title = drawn[0].figure.get_suptitle().replace("\n", " ")
+    assert f"{TIED}: not separated" in title

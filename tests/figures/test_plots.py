@@ -579,7 +579,7 @@ def test_a_title_has_what_is_fixed_and_not_the_default(own: Callable[..., Any]) 
     outcome, titled = own("--title", "Mine \u6570")
     assert titled.get_suptitle().split("\n") == ["Mine \u6570", *title.split("\n")]
     assert titled._suptitle.get_fontsize() == figure._suptitle.get_fontsize()
-    assert outcome.problems == ["warning: the font of pictures lacks \u6570; boxes stand for it"]
+    assert outcome.problems == ["warning: letters that the font lacks are drawn as boxes: \u6570"]
 
 
 def test_a_users_matplotlibrc_changes_nothing(folder: Path, own: Callable[..., Any]) -> None:

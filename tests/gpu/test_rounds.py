@@ -217,8 +217,10 @@ def test_a_rule_that_waits_or_is_elsewhere_is_found(
         run_of(rounds, small())
 
 
-EACH_OTHER_WAY = ("alie", "label-flip", "mimic", "optimal-ipm", "poisonedfl", "fang-trimmed-mean")
-"""Attacks that differ in what a round computes; the others' rounds are like one of these."""
+ONE_OF_A_KIND = ("alie", "label-flip", "mimic", "optimal-ipm", "poisonedfl", "fang-trimmed-mean")
+"""Attacks that read the honest messages' statistics, the labels, one worker's row, the defence's
+answers, or the model's way, or that draw numbers.
+"""
 
 
 @pytest.mark.parametrize(
@@ -226,7 +228,7 @@ EACH_OTHER_WAY = ("alie", "label-flip", "mimic", "optimal-ipm", "poisonedfl", "f
     [
         pytest.param(
             text.replace("worker=8", "worker=4"),
-            marks=() if text in EACH_OTHER_WAY else pytest.mark.slow,
+            marks=() if text in ONE_OF_A_KIND else pytest.mark.slow,
         )
         for text in ATTACKS
     ],
