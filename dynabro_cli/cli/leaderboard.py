@@ -51,14 +51,17 @@ def leaderboard(
     Example: dynabro leaderboard worst-between worst-within --out plots
     """
     from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.read.searches import named
+    from dynabro_cli.store.read.searches import named, stored_searches
 
     check_name(saved_as, LEADERBOARD)
     engine = open_read_only(db)
     missing = [name for name in searches or () if named(engine, [name]) is None]
     if missing:
+        stored = stored_searches(engine)
+        others = f", but of {', '.join(stored)}" if stored else ""
         raise NotFoundError(
-            f"no trial of {' or '.join(missing)} is stored. Try: dynabro search {missing[0]}"
+            f"no trial of {' or '.join(missing)} is stored{others}. Try: dynabro search "
+            f"{missing[0]}"
         )
     condition = named(engine, searches) if searches else None
     drawing = studio(db, condition, out, formats, force=force)

@@ -297,7 +297,10 @@ def export(
         return
     if what is None or what not in queries.EXPORTS:
         hint = did_you_mean(what or "", queries.EXPORTS)
-        raise SpecError(f"cannot export {what!r}{hint}; legal: {', '.join(queries.EXPORTS)}")
+        raise SpecError(
+            f"cannot export {what!r}{hint}; legal: {', '.join(queries.EXPORTS)}. For a row of each "
+            "run: dynabro query --csv 'SELECT * FROM runs'"
+        )
     table = queries.export(open_read_only(db), what, where, sweeps)
     if csv is not None:
         count = save_csv(Output(csv, CSV, db, force), table.columns, table.rows)

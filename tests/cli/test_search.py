@@ -403,7 +403,7 @@ def test_a_leaderboard_names_the_searches_that_are_not_stored(
 ) -> None:
     outcome = dynabro("leaderboard", "static", "nothing", "--db", str(searched))
     assert (outcome.code, outcome.out) == (66, "")
-    assert "no trial of nothing is stored" in outcome.err
+    assert "no trial of nothing is stored, but of moving, static" in outcome.err
 
 
 def test_different_problems_have_no_common_leaderboard(dynabro: Dynabro, folder: Path) -> None:

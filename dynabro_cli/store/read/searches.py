@@ -183,6 +183,13 @@ def named(engine: Engine, names: Sequence[str]) -> str | None:
     return " OR ".join(conditions)
 
 
+def stored_searches(engine: Engine) -> list[str]:
+    """Return the names of the files whose searches have trials, in order."""
+    with translated_errors(engine.url), engine.connect() as connection:
+        searches = connection.execute(select(trials.c.search).distinct()).scalars()
+        return sorted({search.partition(": ")[0] for search in searches})
+
+
 def begins(column: Column[str], text: str) -> ColumnElement[bool]:
     """Return a condition that a column begins with a text; unlike LIKE, it tells upper from lower
     case in SQLite.
