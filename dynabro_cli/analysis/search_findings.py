@@ -58,7 +58,8 @@ class Findings:
         name: The search.
         counts: Number of trials by status.
         best: The best trials; with repetitions the first ones are ordered by these.
-        importances: Share of each choice in the variance of the value; empty with too few trials.
+        importances: Weight of each choice for being among the best trials, as shares; empty with
+            too few trials.
         repetitions: Number of the best trials that ``then`` repeats.
         untried: Choices of ``first`` that no trial has, as texts.
     """
@@ -203,5 +204,5 @@ def in_words(search: Search, findings: Findings) -> list[str]:
     ]
     if findings.importances:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in findings.importances.items())
-        lines.append(f"importance of the choices that all trials have: {shares}")
+        lines.append(f"importance of choices for the best tenth of the trials: {shares}")
     return lines

@@ -202,15 +202,15 @@ def _make(
         from dynabro_cli.analysis.search_findings import code_of, findings
         from dynabro_cli.cli.progress import TrialsProgress
         from dynabro_cli.search.conduct import conduct
-        from dynabro_cli.store.kept_connection import transact
+        from dynabro_cli.store.open.engine import open_read_only
 
         stored = _stored(search, db, options.rerun)
         to_do = stored["running"] + (stored["failed"] if options.retry_failed else 0)
         with TrialsProgress(search, ahead.trials, stored.total() - to_do, quiet=quiet) as progress:
             search = conduct(search, engine, places, progress, runs=ahead.runs, files=files)
-    results, code = transact(
-        engine, lambda connection: (findings(search, connection), code_of(search, connection))
-    )
+    # not with the engine that writes: its transactions keep others from writing
+    with open_read_only(db).connect() as connection:
+        results, code = findings(search, connection), code_of(search, connection)
     _report(search, results, time.monotonic() - began, db, as_json)
     tell_of_code(code, REPEATS)
     problems = [

@@ -238,7 +238,8 @@ class Study:
             self._study.tell(self._trials[number], state=state)
 
     def importances(self) -> dict[str, float]:
-        """Return the share of each choice in the variance of the value, by fANOVA; empty with too
+        """Return how much each choice that all trials have decides whether a trial is among the
+        best tenth, as shares by PED-ANOVA (Watanabe, Bansal & Hutter, IJCAI 2023); empty with too
         few trials.
         """
         finite = [
@@ -250,8 +251,11 @@ class Study:
             return {}
         study = optuna.create_study(direction=self._study.direction)
         study.add_trials(finite)
+        # Optuna's default, fANOVA, takes time that doubles with each value of a choice.
         return optuna.importance.get_param_importances(
-            study, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
+            study,
+            evaluator=optuna.importance.PedAnovaImportanceEvaluator(),
+            params=list(optuna.search_space.intersection_search_space(finite)),
         )
 
     def _sampler(self, number: int, attempt: int) -> BaseSampler:

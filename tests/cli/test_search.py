@@ -13,7 +13,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from sqlalchemy import Connection
 
+from dynabro_cli.analysis import search_findings
+from dynabro_cli.search.file import Search
 from tests.cli.conftest import Dynabro
 from tests.own import fresh
 
@@ -115,6 +118,24 @@ def test_a_search_is_made_and_told(dynabro: Dynabro, folder: Path) -> None:
     )
     status = json.loads(dynabro("status", "--json").out)
     assert status["counts"] == {"finished": 15}
+
+
+def test_others_can_write_while_a_search_computes_what_it_has_found(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+
+    def slow(search: Search, connection: Connection) -> list[search_findings.Findings]:
+        with closing(sqlite3.connect("results.db", timeout=0, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            written.append(True)
+        return findings(search, connection)
+
+    findings = search_findings.findings
+    monkeypatch.setattr(search_findings, "findings", slow)
+    (folder / "short.yaml").write_text(DIGITS.format(name="short", switching="static"))
+    made = dynabro("search", "short.yaml", "--jobs", "0", "--set", "trials=1")
+    assert (made.code, written) == (0, [True])
 
 
 def test_the_progress_of_a_continued_search_counts_its_earlier_trials(

@@ -689,3 +689,14 @@ def test_the_first_seed_of_a_proposal_decides_about_the_others(
     # another place may begin the next proposal, and no seed is made that is not needed
     assert counts[:3] == [3, 3, 1]
     assert counts.count(1) == 12
+
+
+def test_importances_are_of_the_choices_that_all_trials_have(tmp_path: Path) -> None:
+    search = small(("trials: 14", "trials: 20\nsampler: random"))
+    path = tmp_path / "results.db"
+    make(search, path)
+    engine = open_for_writing(str(path))
+    with engine.connect() as connection:
+        shares = findings(search, connection)[0].importances
+    assert shares.keys() == {"attack", "switching"}
+    assert sum(shares.values()) == pytest.approx(1)
