@@ -135,8 +135,8 @@ def test_an_older_file_is_replaced(dynabro: Dynabro, results: Path) -> None:
             ("curve", "--csv", "out.csv"),
             2,
             (
-                "cannot export 'curve' (did you mean 'curves'?); legal: curves, final, rounds. For a "
-                "row of each run: dynabro query --csv 'SELECT * FROM runs'"
+                "cannot export 'curve' (did you mean 'curves'?); legal: curves, final, rounds. "
+                "For a row of each run: dynabro query --csv 'SELECT * FROM runs'"
             ),
         ),
         (("curves",), 2, "--csv"),
