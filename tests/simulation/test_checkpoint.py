@@ -30,13 +30,13 @@ from tests.parameters import TRACE
 DIGITS: dict[str, Any] = {
     "task": "digits",
     "model": "mlp:hidden=8",
-    "budget": 40,
-    "eval_every": 15,
+    "budget": 24,
+    "eval_every": 10,
     "batch_size": 4,
     "workers": 9,
     "byzantine": 3,
 }
-QUADRATIC: dict[str, Any] = {"task": "quadratic", "budget": 40, "eval_every": 15}
+QUADRATIC: dict[str, Any] = {"task": "quadratic", "budget": 24, "eval_every": 10}
 REMEMBER = {
     "centered-clipping",
     "attack fang-trimmed-mean",
@@ -293,7 +293,7 @@ def test_checkpoints_change_nothing() -> None:
     run = resolve(RunSpec(**DIGITS, method="momentum"))
     happened = made(run, wanted=lambda: True)
     # none after the last round
-    assert sum(isinstance(event, events.Checkpointed) for event in happened) == 39
+    assert sum(isinstance(event, events.Checkpointed) for event in happened) == 23
     assert repr(rows(happened)) == repr(rows(made(run)))
 
 
