@@ -126,7 +126,7 @@ def test_shape_dtype_and_input_untouched(text: str) -> None:
 @every_text
 def test_single_and_double_precision_agree(text: str) -> None:
     m = least(text, 2, 9)
-    for seed in range(10):
+    for seed in range(4):
         messages = draw(seed, m, 20).float()
         aggregates = [make(text, m, 2)(messages.to(dtype)).double() for dtype in DTYPES]
         torch.testing.assert_close(*aggregates, rtol=1e-5, atol=1e-4)

@@ -46,15 +46,9 @@ def schedule(name: str, seed: int = 0) -> Tensor:
 
 
 @every_name
-def test_shape_and_dtype(name: str) -> None:
-    mask = make(name).mask(11)
-    assert mask.shape == (M,)
-    assert mask.dtype == torch.bool
-
-
-@every_name
 def test_any_tick_can_be_asked_for_in_any_order_and_again(name: str) -> None:
     expected, switching = schedule(name), make(name)
+    assert (expected.shape, expected.dtype) == ((TICKS, M), torch.bool)
     order = torch.randperm(TICKS, generator=torch.Generator().manual_seed(0)).tolist()
     for t in [*order, *reversed(order), 0, TICKS - 1, TICKS - 1]:
         assert torch.equal(switching.mask(t), expected[t])
