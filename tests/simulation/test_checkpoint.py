@@ -166,7 +166,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             **DIGITS, method="safeguard:guards=single,T0=4,threshold0=0.2", attack="sf"
         ),
         "marina-pp": RunSpec(**DIGITS, method="marina-pp:batches=5,C=4"),
-        "marina-pp, all samples": RunSpec(**DIGITS | {"batch_size": 100}, method="marina-pp"),
+        "marina-pp, all samples": RunSpec(
+            **DIGITS | {"batch_size": 100, "budget": 40},  # a full gradient costs several
+            method="marina-pp",
+        ),
         "local-steps": RunSpec(**DIGITS, method="local-steps:H=2", clock="computation"),
         "nsgdm": RunSpec(**DIGITS, method="nsgdm"),
         "demoa": RunSpec(**DIGITS, method="demoa", participation=0.6, attack_entry="message"),
