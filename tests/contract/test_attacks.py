@@ -95,7 +95,9 @@ def test_defined_for_every_number_of_byzantine_workers(text: str, m: int) -> Non
 
 
 @every_text
-@every_m
+@pytest.mark.parametrize(
+    "m", [9, *(pytest.param(m, marks=pytest.mark.slow) for m in (1, 2, 3, 4))]
+)  # the test above has a single vector, which has no spread either
 def test_vectors_that_are_all_the_same(text: str, m: int) -> None:
     """Also with equal vectors, even zeros, which have no spread and no direction, messages stay
     finite.
