@@ -5,6 +5,7 @@ each in a setting in which it can run.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,16 @@ GIVEN = {"delta_max": "0.5", "p": "0.5", "c": "1", "D": "3", "K": "5"}
 """Values of parameters that have no default, if not every number is legal."""
 
 every_field = pytest.mark.parametrize("info", fields().values(), ids=fields())
-every_entry = pytest.mark.parametrize(
-    ("kind", "entry"), ENTRIES, ids=[f"{kind}-{entry.name}" for kind, entry in ENTRIES]
-)
+
+
+def entries_that(condition: Callable[[Entry[Any]], bool]) -> pytest.MarkDecorator:
+    """The components that meet the condition."""
+    chosen = [(kind, entry) for kind, entry in ENTRIES if condition(entry)]
+    ids = [f"{kind}-{entry.name}" for kind, entry in chosen]
+    return pytest.mark.parametrize(("kind", "entry"), chosen, ids=ids)
+
+
+every_entry = entries_that(lambda entry: True)
 
 # Settings that suit components of all kinds; each is tried in the first in which it can run.
 SETTINGS: list[dict[str, str]] = [

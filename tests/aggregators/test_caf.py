@@ -67,7 +67,7 @@ def by_fractions(column: list[int], f: int) -> float:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(4))
 def test_equals_exact_arithmetic_where_messages_tie(seed: int, dtype: torch.dtype) -> None:
     generator = np.random.default_rng(seed)
     columns = [[-9, -4, -7, -1, -2, -9, -3]] if not seed else []
@@ -83,7 +83,7 @@ def test_equals_exact_arithmetic_where_messages_tie(seed: int, dtype: torch.dtyp
 
 
 @pytest.mark.parametrize("d", [100, 5000])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_equal_vectors_far_away_are_filtered_in_single_precision_as_in_double(
     seed: int, d: int
 ) -> None:
@@ -111,7 +111,7 @@ def by_covariance(points: np.ndarray, f: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("m", "f"), [(5, 1), (7, 3), (10, 3), (17, 8)])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_equals_a_loop(m: int, f: int, seed: int) -> None:
     messages = torch.randn(m, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     messages[:f] += 2

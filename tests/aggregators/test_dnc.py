@@ -51,7 +51,7 @@ def test_a_tie_does_not_hang_on_rounding(error: float, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("m", "f"), [(5, 1), (9, 3), (17, 8)])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_equals_singular_vectors(m: int, f: int, seed: int) -> None:
     messages = torch.randn(m, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     messages[:f] += 1

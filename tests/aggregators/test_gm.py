@@ -84,7 +84,7 @@ def test_large_nu_makes_it_the_mean() -> None:
     torch.testing.assert_close(aggregate(messages, "gm:nu=1e9"), messages.mean(0))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("m", "d"), [(4, 2), (5, 3), (9, 2), (12, 4)])
 def test_equals_an_independent_minimiser(m: int, d: int, seed: int) -> None:
     messages = normal(m, d, seed)

@@ -52,7 +52,7 @@ def test_distances_are_those_of_whole_vectors() -> None:
 
 
 @pytest.mark.parametrize(("m", "f"), [(3, 0), (5, 1), (7, 2), (10, 3), (17, 7)])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(3))
 def test_equals_the_reference(m: int, f: int, seed: int) -> None:
     messages = torch.randn(m, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     for variant, scored in (("paper", m - f - 2), ("m-f-1", m - f - 1)):
@@ -63,17 +63,17 @@ def test_equals_the_reference(m: int, f: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1e3, 1e10, 1e18])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [0, 1, 8])  # also the number of the worker that sends it
 def test_an_enormous_message_does_not_blur_the_honest_ones(seed: int, size: float) -> None:
     # in single precision 1e10^2 swallows everything else: the choice must still be that of double
     # precision
     messages = 3 + torch.randn(9, 200, generator=torch.Generator().manual_seed(seed))
-    messages[seed % 9] = size
+    messages[seed] = size
     chosen = make_aggregator("krum", workers=9, byzantine=2)(messages)
     assert torch.equal(chosen, messages[reference(messages.double().numpy(), 5)])
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_messages_far_from_the_origin_are_told_apart(seed: int) -> None:
     # |g_i|^2 + |g_j|^2 - 2 <g_i, g_j> in single precision would lose distances of 400 in squares of
     # 2e8

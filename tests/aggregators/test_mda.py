@@ -37,7 +37,7 @@ def test_golden_tie_goes_to_the_first_subset() -> None:
 
 
 @pytest.mark.parametrize(("m", "f"), [(4, 0), (5, 2), (8, 3), (9, 1)])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_equals_a_loop(m: int, f: int, seed: int) -> None:
     messages = torch.randn(m, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 

@@ -32,7 +32,7 @@ def test_golden_variant_with_one_neighbour_more() -> None:
     ).tolist() == [8.5]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(2))
 def test_with_q_of_one_it_is_krum(seed: int) -> None:
     messages = torch.randn(9, 4, generator=torch.Generator().manual_seed(seed))
     one = make_aggregator("multi-krum:q=1", workers=9, byzantine=3)
@@ -42,7 +42,7 @@ def test_with_q_of_one_it_is_krum(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("m", "f", "q"), [(5, 1, 4), (7, 2, 3), (17, 7, 10)])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_equals_a_loop(m: int, f: int, q: int, seed: int) -> None:
     messages = torch.randn(m, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     points = messages.numpy()

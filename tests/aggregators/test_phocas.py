@@ -28,7 +28,7 @@ def test_golden_tie_goes_to_the_smaller_value() -> None:
         ).tolist() == [1.0]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_equals_a_loop(seed: int) -> None:
     m, f = 9, 3
     messages = torch.randn(

@@ -38,8 +38,7 @@ def loop(messages: np.ndarray, steps: int, nu: float) -> np.ndarray:
     return z
 
 
-@pytest.mark.parametrize("nu", [1e-3, 0.1, 3.0])
-@pytest.mark.parametrize("steps", [1, 3, 8])
+@pytest.mark.parametrize(("steps", "nu"), [(1, 0.1), (3, 0.1), (8, 0.1), (3, 1e-3), (3, 3.0)])
 def test_equals_a_loop(steps: int, nu: float) -> None:
     for seed in range(5):
         messages = torch.randn(

@@ -38,7 +38,7 @@ def test_z_is_122_in_the_paper() -> None:
     assert alie_z(17, 8) == pytest.approx(1.22, abs=0.005)
 
 
-@pytest.mark.parametrize("m", [3, 4, 5, 10, 17, 25, 50])
+@pytest.mark.parametrize("m", [3, 4, 17, 50])
 def test_z_equals_the_formula_of_baruch_et_al(m: int) -> None:
     """While f is a minority, s = floor(m/2 + 1) - f is at least 1, and the formula stands as
     printed.

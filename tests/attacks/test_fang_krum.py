@@ -59,7 +59,7 @@ def krum(messages: Tensor, f: int) -> int:
     return -best[1]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("m", "c", "d"), [(9, 3, 2), (9, 3, 30), (9, 1, 3), (12, 5, 8), (7, 4, 3), (5, 3, 2)]
 )
@@ -100,8 +100,8 @@ def test_where_krum_selects_none_of_them() -> None:
     assert float(sent[3]) == pytest.approx(-2 / 4)
 
 
-@pytest.mark.parametrize("count", [0, 1, 5, 6])
-def test_none_to_all(count: int) -> None:
+@pytest.mark.parametrize("count", [1, 6])
+def test_one_to_all(count: int) -> None:
     """All workers count as honest for the bound if all are Byzantine, and Krum can select nothing
     else.
     """

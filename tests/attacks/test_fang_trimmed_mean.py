@@ -48,8 +48,8 @@ def test_golden_aggregate() -> None:
     torch.testing.assert_close(unseen[2, 0], r)  # beyond the largest, 1
 
 
-@pytest.mark.parametrize("count", [0, 1, 4, 5])
-def test_none_to_all(count: int) -> None:
+@pytest.mark.parametrize("count", [1, 5])
+def test_one_to_all(count: int) -> None:
     """Always beyond the honest values, away from where the model would go, by a factor of at most
     2.
     """

@@ -85,9 +85,10 @@ def test_golden() -> None:
         assert attack.reads_own == (around == "own")
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 4])
-@pytest.mark.parametrize("around", ["zero", "mean", "own"])
-def test_none_to_all(count: int, around: str) -> None:
+@pytest.mark.parametrize(
+    ("count", "around"), [(1, "zero"), (3, "own"), *((count, "mean") for count in (1, 4))]
+)
+def test_one_to_all(count: int, around: str) -> None:
     """A worker's noise does not depend on who else is Byzantine; where all are, their mean stands
     for the honest one.
     """

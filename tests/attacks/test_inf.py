@@ -19,8 +19,8 @@ def test_golden() -> None:
     assert messages.tolist() == [[math.inf, math.inf], [3.0, 4.0], [math.inf, math.inf]]
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 4])
-def test_none_to_all(count: int) -> None:
+@pytest.mark.parametrize("count", [1, 4])
+def test_one_to_all(count: int) -> None:
     messages = make_attack("inf", workers=4)(torch.zeros(4, 2), torch.arange(4) < count)
     assert messages.isinf().all(1).tolist() == [True] * count + [False] * (4 - count)
 
@@ -43,8 +43,7 @@ either = pytest.mark.parametrize("attack", ["inf", "nan"])
 
 
 @either
-@pytest.mark.parametrize("method", ["sgd", "dynabro:jmax=2"])
-@pytest.mark.parametrize("clock", ["round", "computation"])
+@pytest.mark.parametrize(("method", "clock"), [("sgd", "round"), ("dynabro:jmax=2", "computation")])
 def test_a_run_that_withstands_it_has_finite_rows(attack: str, method: str, clock: str) -> None:
     """The distance from the honest mean is a finite number, although the other workers' vectors are
     not finite.

@@ -19,8 +19,8 @@ def test_golden() -> None:
     assert attack.labels(torch.tensor([[0], [0], [1]]), byzantine, 3).tolist() == [[2], [0], [1]]
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 4])
-def test_none_to_all(count: int) -> None:
+@pytest.mark.parametrize("count", [1, 4])
+def test_one_to_all(count: int) -> None:
     labels, byzantine = torch.arange(4)[:, None], torch.arange(4) < count
     flipped = make_attack("label-flip", workers=4).labels(labels, byzantine, 10).flatten().tolist()
     assert flipped == [9 - worker if worker < count else worker for worker in range(4)]

@@ -27,9 +27,10 @@ def test_the_next_honest_worker_goes_round() -> None:
     ]
 
 
-@pytest.mark.parametrize("target", ["fixed", "learned"])
-@pytest.mark.parametrize("count", [0, 1, 3, 4])
-def test_none_to_all(count: int, target: str) -> None:
+@pytest.mark.parametrize(
+    ("count", "target"), [*((count, "fixed") for count in (1, 4)), (1, "learned")]
+)
+def test_one_to_all(count: int, target: str) -> None:
     own = torch.arange(8.0).view(4, 2)
     byzantine = torch.arange(4) < count
     sent = make_attack(f"mimic:target={target}", workers=4)(own, byzantine)

@@ -25,8 +25,8 @@ def test_golden() -> None:
     assert sent.tolist() == [[-1.0, 2.0], [3.0, 4.0], [-4.0, 1.5], [7.0, 7.0], [-10.0, -11.0]]
 
 
-@pytest.mark.parametrize("count", [0, 1, 4, 5])
-def test_none_to_all(count: int) -> None:
+@pytest.mark.parametrize("count", [1, 5])
+def test_one_to_all(count: int) -> None:
     byzantine = torch.arange(5) < count
     honest = OWN[count % 5 :].mean(0)
     expected = [

@@ -16,8 +16,8 @@ def test_golden() -> None:
     assert messages[1].tolist() == [3.0, 4.0]
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 4])
-def test_none_to_all(count: int) -> None:
+@pytest.mark.parametrize("count", [1, 4])
+def test_one_to_all(count: int) -> None:
     messages = make_attack("nan", workers=4)(torch.zeros(4, 2), torch.arange(4) < count)
     assert messages.isnan().all(1).tolist() == [True] * count + [False] * (4 - count)
 

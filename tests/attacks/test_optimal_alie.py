@@ -35,8 +35,8 @@ def test_golden_median() -> None:
     torch.testing.assert_close(messages[3], torch.tensor([4 - math.sqrt(13), 5.0]))
 
 
-@pytest.mark.parametrize("count", [0, 1, 4, 5])
-def test_none_to_all(count: int) -> None:
+@pytest.mark.parametrize("count", [1, 5])
+def test_one_to_all(count: int) -> None:
     """One honest worker has no spread, and is copied."""
     own = torch.randn(5, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     byzantine, honest = torch.arange(5) < count, own[count % 5 :]

@@ -57,8 +57,8 @@ def test_golden(parameters: str, defence: Callable[[Tensor], Tensor], sent: floa
     torch.testing.assert_close(messages, torch.tensor([[1.0], [3.0], [sent]]))
 
 
-@pytest.mark.parametrize("count", [0, 1, 4, 5])
-def test_none_to_all(count: int) -> None:
+@pytest.mark.parametrize("count", [1, 5])
+def test_one_to_all(count: int) -> None:
     """If all are Byzantine, the mean of their own vectors is the honest mean, and also the mean to
     move away from.
     """

@@ -82,9 +82,13 @@ def test_a_few_problems_are_listed_and_many_are_counted(dynabro: Dynabro, result
 
 
 @pytest.mark.parametrize(
-    "command", [("check",), ("backup",), ("merge", "results.db", "--db", "mine.db")]
+    ("command", "keep"),
+    [
+        *((("check",), keep) for keep in (10, 100, 5000, 20000)),
+        (("backup",), 5000),
+        (("merge", "results.db", "--db", "mine.db"), 5000),
+    ],
 )
-@pytest.mark.parametrize("keep", [10, 100, 5000, 20000])
 def test_a_truncated_database_is_told_in_a_line(
     command: tuple[str, ...], keep: int, dynabro: Dynabro, results: Path
 ) -> None:
@@ -392,9 +396,13 @@ def test_an_unknown_command(dynabro: Dynabro) -> None:
     assert "upgrad" in line
 
 
-@pytest.mark.parametrize("name", ["loop.db", "a\udcff.db"])
-@pytest.mark.parametrize("form", ["{}", "sqlite:///{}"])
-@pytest.mark.parametrize("words", ["run --task quadratic", "runs", "db check", "status"])
+@pytest.mark.parametrize(
+    ("words", "form", "name"),
+    [
+        *((words, "{}", "loop.db") for words in ("run --task quadratic", "runs", "db check")),
+        ("status", "sqlite:///{}", "a\udcff.db"),
+    ],
+)
 def test_a_name_that_no_database_can_have(
     words: str, form: str, name: str, dynabro: Dynabro, folder: Path
 ) -> None:

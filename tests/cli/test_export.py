@@ -46,9 +46,7 @@ def names(path: Path, what: str) -> list[str]:
     return [name.split(".")[-1] for name in listed]
 
 
-@pytest.mark.parametrize(
-    "where", ["", "method = 'dynabro'", "task = 'digits' OR method LIKE 'momentum%'"]
-)
+@pytest.mark.parametrize("where", ["", "task = 'digits' OR method LIKE 'momentum%'"])
 @pytest.mark.parametrize("what", EQUIVALENTS)
 def test_the_file_equals_sql(what: str, where: str, dynabro: Dynabro, results: Path) -> None:
     expected = read(results, EQUIVALENTS[what].format(f"WHERE {where}" if where else ""))

@@ -66,7 +66,7 @@ def test_a_table_fits_the_terminal(
         assert sum(line.startswith(f"{number} ") for line in lines) == lines.count("") + 1
 
 
-@pytest.mark.parametrize("width", ["0", "1", "2", "3", "4", "-1", "x"])
+@pytest.mark.parametrize("width", ["0", "1", "3", "-1", "x"])
 def test_any_width_of_a_terminal_is_enough(
     width: str, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -299,21 +299,16 @@ def test_what_has_changed() -> None:
             "",
             "null",
             "{}",
-            "[]",
             "1",
-            "{",
             "[" * 100_000,
             '{"engine": 1}',
             '{"engine": "x"}',
-            '{"engine": null}',
         ),
         *(
             f'{{"{name}": "{ZEROS}"}}'
             for name in (
                 "\\u001b[31m/x",
-                "aggregators/\\n",
                 "a/../b",
-                "data/\\u001b[31m",
                 "metrics/a b",
             )
         ),

@@ -56,8 +56,8 @@ LENGTH_MATTERS = {
 
 RULES = [NEEDED.get(name, name) for name in REGISTRIES["aggregators"].entries()]
 STAGES = [NEEDED.get(name, name) for name in REGISTRIES["pre_aggregators"].entries()]
-BEHIND = ("cwtm", "krum")  # a rule that mixes all messages, and a rule that selects one
-TEXTS = RULES + [f"{stage}+{rule}" for stage in STAGES for rule in BEHIND]
+# behind every stage a rule that mixes all messages, and once a rule that selects one
+TEXTS = [*RULES, *(f"{stage}+cwtm" for stage in STAGES), "nnm+krum"]
 
 every_text = pytest.mark.parametrize("text", TEXTS)
 DTYPES = (torch.float32, torch.float64)
@@ -126,7 +126,7 @@ def test_shape_dtype_and_input_untouched(text: str) -> None:
 @every_text
 def test_single_and_double_precision_agree(text: str) -> None:
     m = least(text, 2, 9)
-    for seed in range(10):
+    for seed in range(4):
         messages = draw(seed, m, 20).float()
         aggregates = [make(text, m, 2)(messages.to(dtype)).double() for dtype in DTYPES]
         torch.testing.assert_close(*aggregates, rtol=1e-5, atol=1e-4)
@@ -177,15 +177,6 @@ def test_scales_with_the_messages(text: str, examples: int) -> None:
     holds(check, examples, seed=SEEDS, d=COLUMNS, factor=FACTORS)
 
 
-@without(LENGTH_MATTERS)
-def test_identical_messages_are_their_aggregate(text: str) -> None:
-    message = torch.tensor([0.1, -3.0, 1e6, 0.0], dtype=torch.float64)
-    for m in (least(text, 1, 5), least(text, 1, 5) + 3):
-        torch.testing.assert_close(
-            make(text, m, 1)(message.repeat(m, 1)), message, rtol=1e-14, atol=0
-        )
-
-
 @every_text
 def test_scales_with_the_messages_from_end_to_end_of_single_precision(text: str) -> None:
     """A power of two changes no digit; the square of 2^60 overflows in single precision."""
@@ -201,7 +192,7 @@ def test_scales_with_the_messages_from_end_to_end_of_single_precision(text: str)
 def test_equal_messages_are_their_aggregate_to_the_last_digit(text: str) -> None:
     for dtype, more in itertools.product(DTYPES, (0, 1, 2, 7)):
         m = least(text, 1, 5) + more
-        message = draw(2, 1, 50, f=0)[0].to(dtype)
+        message = torch.cat([draw(2, 1, 50, f=0)[0], torch.tensor([1e6, 0.0])]).to(dtype)
         assert torch.equal(make(text, m, 1)(message.repeat(m, 1)), message), (m, dtype)
 
 
@@ -436,13 +427,21 @@ def test_it_can_be_compiled(text: str, backend: str) -> None:
     assert not bool(traced(nothing, state, batches)[0].isfinite().any())
 
 
-@every_text
+def remembered(text: str) -> dict[str, Tensor]:
+    """The state of a rule after two rounds."""
+    m = least(text, 2, 9)
+    rule, state = make(text, m, 2)._rule, dict[str, Tensor]()
+    for seed in range(2):
+        _, state = rule.aggregate(draw(seed, m, 5), state, 1)
+    return state
+
+
+@pytest.mark.parametrize("text", [text for text in TEXTS if remembered(text)])
 def test_a_rule_with_a_row_for_each_worker_says_so(text: str) -> None:
     """A rule with ``by_number`` needs all workers to answer in every round: otherwise a row belongs
     to another worker.
     """
-    m = least(text, 2, 9)
-    rule, state = make(text, m, 2)._rule, {}
-    for seed in range(2):
-        _, state = rule.aggregate(draw(seed, m, 5), state, 1)
-    assert rule.by_number or not any(value.ndim and value.shape[0] == m for value in state.values())
+    m, state = least(text, 2, 9), remembered(text)
+    assert make(text, m, 2)._rule.by_number or not any(
+        value.ndim and value.shape[0] == m for value in state.values()
+    )

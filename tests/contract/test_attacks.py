@@ -18,16 +18,11 @@ NEEDED = {"shift": "shift:lambda=2", "momentum-tailored": "momentum-tailored:lam
 # Parameters that turn an attack into another attack.
 VARIANTS = [
     *("gaussian:around=mean,sigma=1", "gaussian:around=own,sigma=1"),
-    *(
-        "min-max:perturbation=unit",
-        "min-max:perturbation=sign",
-        "min-sum:perturbation=unit",
-        "min-sum:perturbation=sign",
-    ),
-    *("mimic:worker=8", "mimic:target=learned", "mimic:target=learned,warmup=1"),
+    *("min-max:perturbation=unit", "min-sum:perturbation=sign"),
+    *("mimic:worker=8", "mimic:target=learned"),
     *("fang-krum:direction=mean", "fang-trimmed-mean:direction=mean,b=3"),
     "mixed:parts=nan/mimic:target=learned:warmup=2/gaussian/momentum-tailored:lambda=1:beta=0.5",
-    *("poisonedfl:window=1", "rop:angle=180,place=0.5", "mixed:parts=poisonedfl/rop"),
+    *("poisonedfl:window=1", "rop:angle=180,place=0.5"),
     "mixed:parts=label-flip/optimal-ipm/fang-trimmed-mean",
 ]
 
@@ -35,7 +30,7 @@ TEXTS = [*(NEEDED.get(name, name) for name in REGISTRIES["attacks"].entries()), 
 
 every_text = pytest.mark.parametrize("text", TEXTS)
 every_m = pytest.mark.parametrize(
-    "m", [1, 4, 9, *(pytest.param(m, marks=pytest.mark.slow) for m in (2, 3))]
+    "m", [1, 9, *(pytest.param(m, marks=pytest.mark.slow) for m in (2, 3, 4))]
 )
 
 
@@ -82,8 +77,8 @@ def next_state(attack: Attack, own: Tensor, byzantine: Tensor, state: State) -> 
 @every_text
 @every_m
 def test_defined_for_every_number_of_byzantine_workers(text: str, m: int) -> None:
-    """From none to all Byzantine: messages are finite, honest rows unchanged bit for bit, and so is
-    the input.
+    """From none to all Byzantine: messages have the precision of the gradients and are finite,
+    honest rows are unchanged bit for bit, and so is the input.
     """
     attack, own = made(text, m), draw(m)
     before, state = own.clone(), dict(attack.initial)
@@ -92,7 +87,7 @@ def test_defined_for_every_number_of_byzantine_workers(text: str, m: int) -> Non
         byzantine = torch.randperm(m, generator=torch.Generator().manual_seed(count)) < count
         messages = sent(attack, own, byzantine, state)
         state = next_state(attack, own, byzantine, state)
-        assert messages.shape == own.shape
+        assert (messages.shape, messages.dtype) == (own.shape, own.dtype)
         assert bool(messages.isfinite().all()) or (count > 0 and not attack.finite)
         assert torch.equal(messages[~byzantine], own[~byzantine])
         assert torch.equal(own, before)
@@ -100,7 +95,9 @@ def test_defined_for_every_number_of_byzantine_workers(text: str, m: int) -> Non
 
 
 @every_text
-@every_m
+@pytest.mark.parametrize(
+    "m", [9, *(pytest.param(m, marks=pytest.mark.slow) for m in (1, 2, 3, 4))]
+)  # the test above has a single vector, which has no spread either
 def test_vectors_that_are_all_the_same(text: str, m: int) -> None:
     """Also with equal vectors, even zeros, which have no spread and no direction, messages stay
     finite.
@@ -114,22 +111,23 @@ def test_vectors_that_are_all_the_same(text: str, m: int) -> None:
             assert bool(messages.isfinite().all()) or not attack.finite
 
 
-@every_text
-def test_what_is_not_finite_is_declared(text: str) -> None:
-    """The server leaves such rows out of the honest mean, instead of giving them a weight of 0."""
+@pytest.mark.parametrize("text", [text for text in TEXTS if not made(text, 9).finite])
+def test_an_attack_that_is_declared_not_finite_sends_what_is_not(text: str) -> None:
+    """The server leaves such rows out of the honest mean, instead of giving them a weight of 0.
+    Attacks that are declared finite are tested above.
+    """
     attack = made(text, 9)
-    assert attack.finite == bool(
-        sent(attack, draw(9), torch.arange(9) < 4, attack.initial).isfinite().all()
-    )
+    messages = sent(attack, draw(9), torch.arange(9) < 4, attack.initial)
+    assert not bool(messages.isfinite().all())
 
 
 @every_text
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_messages_have_the_precision_of_the_gradients(text: str, dtype: torch.dtype) -> None:
-    attack, own, byzantine = made(text, 9), draw(9, dtype), torch.arange(9) < 4
+def test_messages_have_the_precision_of_the_gradients(text: str) -> None:
+    """Double precision; the tests above use single precision."""
+    attack, own, byzantine = made(text, 9), draw(9, torch.float64), torch.arange(9) < 4
     state = dict(attack.initial)
     for _ in range(3):
-        assert sent(attack, own, byzantine, state).dtype == dtype
+        assert sent(attack, own, byzantine, state).dtype == torch.float64
         state = next_state(attack, own, byzantine, state)
 
 
@@ -248,7 +246,12 @@ def test_it_can_be_compiled(text: str) -> None:
         state = next_state(attack, own, byzantine, state)
 
 
-@every_text
+def remembers(text: str) -> bool:
+    attack = made(text, 9)
+    return bool(attack.initial) or attack.observe is not None or attack.follow is not None
+
+
+@pytest.mark.parametrize("text", [text for text in TEXTS if remembers(text)])
 def test_an_attack_with_a_row_for_each_worker_says_so(text: str) -> None:
     """An attack with ``by_number`` needs all workers to answer in every round."""
     attack = made(text, 9)

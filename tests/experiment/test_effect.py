@@ -54,7 +54,7 @@ def test_methods_that_forget_are_known() -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        pytest.param(method, marks=() if method in ("sgd", DYNABRO[1]) else pytest.mark.thorough)
+        pytest.param(method, marks=() if method == DYNABRO[1] else pytest.mark.thorough)
         for method in FORGETFUL
     ],
 )

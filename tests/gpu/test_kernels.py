@@ -143,7 +143,7 @@ LAYERS = {"moments", "normal", "sums", "input_gradient", "dropped"}
 
 @pytest.mark.parametrize(
     ("choice", "layers", "says"),
-    [("auto", LAYERS, "triton"), ("on", LAYERS, "triton"), ("off", set(), "off")],
+    [("auto", LAYERS, "triton"), ("off", set(), "off")],
 )
 def test_a_run_on_a_gpu_uses_kernels_unless_it_is_told_not_to(
     choice: str, layers: set[str], says: str, gpu: FakeGPU

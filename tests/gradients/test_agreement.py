@@ -64,8 +64,10 @@ MIXING: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", MIXING)
-@pytest.mark.parametrize(("workers", "batches"), [(3, 1), (1, 2)])
+@pytest.mark.parametrize(
+    ("name", "workers", "batches"),
+    [*((name, 3, 1) for name in MIXING), ("mean", 1, 2)],
+)
 def test_forward_that_mixes_samples_is_mapped(name: str, workers: int, batches: int) -> None:
     compare(
         body(MIXING[name]),

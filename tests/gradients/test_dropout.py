@@ -43,8 +43,9 @@ def dropped(
     return weight / bias
 
 
-@pytest.mark.parametrize("kind", [SHARED, LOOP])
-@pytest.mark.parametrize("p", [0.0, 0.25, 0.6])
+@pytest.mark.parametrize(
+    ("p", "kind"), [(0.0, SHARED), (0.25, SHARED), (0.6, SHARED), (0.25, LOOP)]
+)
 def test_dropout_keeps_the_right_share_and_scales_it(p: float, kind: str) -> None:
     """Hoeffding: P(|share - (1 - p)| > t) <= 2 exp(-2 n t^2) is 1e-9 at the t used here."""
     left = dropped(p, workers=20, samples=1, size=20, kind=kind).flatten()

@@ -44,30 +44,24 @@ PICTURES = [
 table = settings(deadline=None, derandomize=True, max_examples=25)
 
 
-@pytest.mark.parametrize("batches", [1, 3])
-@pytest.mark.parametrize("first", [SHARED, LOOP])
+@pytest.mark.parametrize(("first", "batches"), [(SHARED, 3), (LOOP, 1)])
 @pytest.mark.parametrize(
-    "name",
-    [
-        *PICTURES,
-        "mlp:layers=3,hidden=7,dropout=0.3",
-        "cnn-mnist:softmax=true",
-    ],
+    "name", [*PICTURES, "mlp:layers=3,hidden=7,dropout=0.3", "cnn-mnist:softmax=true"]
 )
 def test_every_registered_model(name: str, batches: int, first: str) -> None:
     inputs, labels = batch_of(3, 2 * batches, (3, 16, 16))
     check(registered(name), inputs, labels, batches, first, first=first)
 
 
-@pytest.mark.parametrize("batches", [1, 3])
-@pytest.mark.parametrize("name", ["cnn-mnist", "cnn-digits", "logistic", "mlp:layers=3"])
+@pytest.mark.parametrize(
+    ("name", "batches"), [("cnn-mnist", 3), ("cnn-digits", 1), ("logistic", 3), ("mlp:layers=3", 3)]
+)
 def test_models_that_can_be_mapped(name: str, batches: int) -> None:
     inputs, labels = batch_of(3, 2 * batches, (3, 16, 16))
     check(registered(name), inputs, labels, batches, MAPPED, first=MAPPED)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 7])
-@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize(("workers", "batches"), [(1, 1), (1, 2), (7, 1)])
 def test_worker_counts_and_single_samples(workers: int, batches: int) -> None:
     inputs, labels = batch_of(workers, batches, (1, 8, 8))
     check(registered("cnn-digits", ImageShape(1, 8, 8, CLASSES)), inputs, labels, batches, SHARED)
@@ -303,10 +297,9 @@ class Frame(nn.Module):
     ],
     ids=["residual", "linear over positions", "one child"],
 )
-@pytest.mark.parametrize("batches", [1, 3])
-def test_own_modules(build: object, shape: tuple[int, ...], batches: int) -> None:
-    inputs, labels = batch_of(3, 2 * batches, shape)
-    check(seeded(build), inputs, labels, batches, SHARED)
+def test_own_modules(build: object, shape: tuple[int, ...]) -> None:
+    inputs, labels = batch_of(3, 6, shape)
+    check(seeded(build), inputs, labels, 3, SHARED)
 
 
 UNSUPPORTED = {
@@ -326,11 +319,10 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-@pytest.mark.parametrize("batches", [1, 3])
-def test_unsupported_layers_are_mapped_or_looped_over(name: str, batches: int) -> None:
-    inputs, labels = batch_of(3, 2 * batches, (2, 4, 4))
+def test_unsupported_layers_are_mapped_or_looped_over(name: str) -> None:
+    inputs, labels = batch_of(3, 6, (2, 4, 4))
     build, kind = UNSUPPORTED[name]
-    check(seeded(build), inputs, labels, batches, kind)
+    check(seeded(build), inputs, labels, 3, kind)
 
 
 def test_mapping_some_of_the_workers_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,9 +36,8 @@ def with_norms(model: nn.Module) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("batches", [1, 3])
 @pytest.mark.parametrize("first", [SHARED, MAPPED, LOOP])
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(("workers", "batches"), [(3, 3), (1, 1)])
 def test_gpt(workers: int, first: str, batches: int) -> None:
     check(with_norms(gpt()), *windows(workers, 2 * batches), batches, first, first=first)
 

@@ -242,6 +242,8 @@ COUNTS = {
 @pytest.mark.parametrize("name", shipped())
 def test_a_shipped_sweep_has_no_problem(name: str) -> None:
     found = plan(load_sweep(name))
+    assert found.sweep.name == name
+    assert found.sweep.description
     assert found.runs
     assert (found.duplicates, found.idle_exclusions) == (0, ())
     assert len(found.runs) == found.sweep.runs  # which 'dynabro list sweeps' shows

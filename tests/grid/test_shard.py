@@ -55,7 +55,7 @@ def test_legal_texts(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "2", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "a/b", "1/100001", "1/4 ", "\u0661/4", "1.0/4"],
+    ["", "2", "0/4", "5/4", "1/0", "1/4/2", "a/b", "1/100001", "\u0661/4"],
 )
 def test_texts_that_are_refused(text: str) -> None:
     with pytest.raises(

@@ -27,8 +27,10 @@ FIELDS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("entry", ["gradient", "message", "state"])
-@pytest.mark.parametrize("attack", ["sf", "ipm"])
+@pytest.mark.parametrize(
+    ("attack", "entry"),
+    [("sf", "gradient"), ("sf", "message"), ("sf", "state"), ("ipm", "message")],
+)
 def test_whole_runs(attack: str, entry: str) -> None:
     """4 of 9 workers answer, so that a sample may be Byzantine as a whole; the rule has all 9
     messages and f = 4.

@@ -40,7 +40,7 @@ def test_expected_cost() -> None:
     assert expected_cost(7) == 7.0078125
 
 
-@pytest.mark.parametrize("jmax", range(13))
+@pytest.mark.parametrize("jmax", [3, 12])
 def test_expected_cost_is_the_sum_over_levels(jmax: int) -> None:
     # J ~ Geom(1/2): a level j <= jmax has probability 2^-j and costs 2^j; all others together
     # 2^-jmax, and cost 1
@@ -128,7 +128,7 @@ BUDGET, ROUNDS = 701, 100  # at jmax = 7
 C = 10.21535534  # at m = 17 and T = 100, see above
 
 
-@pytest.mark.parametrize("level", [1, 2, 5, 7])
+@pytest.mark.parametrize("level", [1, 7])
 @pytest.mark.parametrize(
     ("text", "kappa", "coefficient"),
     [
@@ -223,7 +223,7 @@ def by(
     return float(result), None if accepted is None else bool(accepted)
 
 
-@pytest.mark.parametrize("level", [1, 4, 7])
+@pytest.mark.parametrize("level", [1, 7])
 @pytest.mark.parametrize(
     ("text", "tau"), [("dynabro:filter=adaptive", 2.0), ("dynabro:filter=adaptive,tau=0.5", 0.5)]
 )

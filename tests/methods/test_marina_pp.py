@@ -147,9 +147,17 @@ FIELDS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("entry", ["gradient", "message"])
-@pytest.mark.parametrize(("chosen", "f", "alpha"), [(3, 1, 0.2), (5, 2, 6.0), (1, 0, 1.0)])
+@pytest.mark.parametrize(
+    ("attack", "entry", "chosen", "f", "alpha"),
+    [
+        ("sf", "gradient", 3, 1, 0.2),
+        ("sf", "message", 5, 2, 6.0),
+        ("ipm", "gradient", 5, 2, 6.0),
+        ("ipm", "message", 1, 0, 1.0),
+        ("alie:z=1", "gradient", 1, 0, 1.0),
+        ("alie:z=1", "message", 3, 1, 0.2),
+    ],
+)
 def test_whole_runs(attack: str, entry: str, chosen: int, f: int, alpha: float) -> None:
     batches, p = 4, 0.3
     outcome = quadratic(

@@ -239,20 +239,13 @@ def test_of_two_searches_of_a_name_that_begin_together_the_second_is_refused(
     assert len(rows(tmp_path / "r.db")) == 3
 
 
-@pytest.mark.parametrize(
-    "pairs",
-    [
-        (("{0.1..30 log}", "{1e-1..30.0 log}"), ("budget: 20", "budget: '20'")),
-        (
-            ('[sf, "shift:lambda={0.1..30 log}"]', '["shift:lambda={0.1..30 log}", sf]'),
-            ("seeds: 0..1", "seeds: [1, 0]"),
-        ),
-    ],
-    ids=["numbers", "order"],
-)
-def test_another_spelling_continues_a_search(
-    pairs: tuple[tuple[str, str], ...], tmp_path: Path
-) -> None:
+def test_another_spelling_continues_a_search(tmp_path: Path) -> None:
+    """Of numbers, and of what has no order; tests/search/test_file.py has more."""
+    pairs = (
+        ('[sf, "shift:lambda={0.1..30 log}"]', '["shift:lambda={1e-1..30.0 log}", sf]'),
+        ("budget: 20", "budget: '20'"),
+        ("seeds: 0..1", "seeds: [1, 0]"),
+    )
     make(small(("trials: 14", "trials: 6")), tmp_path / "whole.db")
     make(small(FEW), tmp_path / "r.db")
     make(small(("trials: 14", "trials: 6"), *pairs), tmp_path / "r.db")

@@ -182,7 +182,6 @@ def test_an_entry_that_another_search_of_the_file_has_is_not_idle() -> None:
     ("old", "new", "line", "word"),
     [
         ("{0.1..30 log}", "{}", 6, "it has no numbers LOW..HIGH. Try: {0.05..20}"),
-        ("{0.1..30 log}", "{a..b}", 6, "it has no numbers LOW..HIGH"),
         ("{0.1..30 log}", "{30..0.1 log}", 6, "30 is not below 0.1. Try: {0.1..30 log}"),
         ("{0.1..30 log}", "{0..30 log}", 6, "log needs numbers above 0. Try: {0.03..30 log}"),
         ("{0.1..30 log}", "{0.1..30 lgo}", 6, "unknown word 'lgo' (did you mean 'log'?)"),
@@ -190,7 +189,6 @@ def test_an_entry_that_another_search_of_the_file_has_is_not_idle() -> None:
         ("{1..50 int log}", "{1..50}", 8, "K=21.2965 is not legal; K must be a whole number"),
         ("{1..50 int log}", "{1..50", 8, "a brace is not closed"),
         ("{0..0.99}", "{0..2}", 7, "beta=2 is not legal"),
-        ("{0.001..0.1 log}", "{-1..0.1}", 9, "learning_rate=-1 is not legal"),
         (
             "maximize: final_gap",
             "maximize: final_gpa",
@@ -210,18 +208,6 @@ def test_an_entry_that_another_search_of_the_file_has_is_not_idle() -> None:
             12,
             "sampler=grid: search has ranges. Try: sampler: tpe",
         ),
-        (
-            "trials: 12",
-            "trials: 12\npruner: medain",
-            12,
-            "pruner=medain is not legal (did you mean 'median'?)",
-        ),
-        (
-            "trials: 12",
-            "trials: 12\ndiverged: wurst",
-            12,
-            "diverged=wurst is not legal (did you mean 'worst'?)",
-        ),
         ("best: 3", "beste: 3", 13, "then: unknown key 'beste' (did you mean 'best'?)"),
         ("trials: 12", "trails: 12", 11, "unknown key 'trails' (did you mean 'trials'?)"),
         (
@@ -230,7 +216,6 @@ def test_an_entry_that_another_search_of_the_file_has_is_not_idle() -> None:
             14,
             "attack=shift:lambda=0.01 is not in the search space; legal: sf, shift:lambda={0.1",
         ),
-        ("periodic:K=5", "periodic:K=2.5", 14, "is not in the search space"),
         (
             "periodic:K=5",
             "rotating",

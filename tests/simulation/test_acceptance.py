@@ -65,8 +65,15 @@ def normal(m: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(m, d, generator=torch.Generator().manual_seed(0), dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("byzantine", [[0], [1, 4], [0, 1, 2, 3, 4]])
+@pytest.mark.parametrize(
+    ("byzantine", "dtype"),
+    [
+        ([0], torch.float64),
+        ([1, 4], torch.float32),
+        ([1, 4], torch.float64),
+        ([0, 1, 2, 3, 4], torch.float64),
+    ],
+)
 def test_the_mean_gives_every_message_its_share(byzantine: list[int], dtype: torch.dtype) -> None:
     assert ratio(normal(5, 100, dtype), byzantine, "mean", 2) == pytest.approx(
         1, abs=1e-3 if dtype == torch.float32 else 1e-9

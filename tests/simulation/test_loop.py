@@ -36,9 +36,14 @@ def check_accounting(outcome: Outcome, budget: int, every: int, samples: int) ->
     assert (totals.rounds, totals.budget_spent) == (len(rounds), spent)
 
 
-@pytest.mark.parametrize("every", [1, 7, 1000])
-@pytest.mark.parametrize("budget", [1, 100])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "budget", "every"),
+    [
+        *((method, 100, 7) for method in METHODS),
+        *(("dynabro", 100, every) for every in (1, 1000)),
+        *((method, 1, 7) for method in ("momentum", "dynabro", "dynabro:jmax=auto")),
+    ],
+)
 def test_accounting(method: str, budget: int, every: int) -> None:
     outcome = quadratic(
         method=method, budget=budget, eval_every=every, batch_size=3, workers=5, byzantine=2
@@ -212,9 +217,16 @@ def test_switches_and_dynamic_rounds_are_those_of_the_schedule(
         assert dynamic > 0.5 * sum(item.cost > 1 for item in outcome.rounds)
 
 
-@pytest.mark.parametrize("method", ["sgd", "dynabro"])
-@pytest.mark.parametrize("attack", ["sf", "ipm", "alie"])
-@pytest.mark.parametrize("clock", ["round", "computation"])
+@pytest.mark.parametrize(
+    ("clock", "attack", "method"),
+    [
+        ("round", "sf", "sgd"),
+        ("round", "alie", "dynabro"),
+        ("computation", "sf", "dynabro"),
+        ("computation", "ipm", "dynabro"),
+        ("computation", "alie", "dynabro"),
+    ],
+)
 def test_rounds_in_which_every_worker_is_byzantine(clock: str, attack: str, method: str) -> None:
     switching = "bernoulli:p=0.5,D=5,delta_max=1"
     outcome = quadratic(
@@ -283,8 +295,10 @@ def check_divergence(outcome: Outcome) -> None:
     assert scored[-1] == last.round + 1
 
 
-@pytest.mark.parametrize("every", [1, 10, 5000])
-@pytest.mark.parametrize("method", ["sgd", "momentum", "dynabro"])
+@pytest.mark.parametrize(
+    ("method", "every"),
+    [("sgd", 10), ("momentum", 10), ("dynabro", 10), ("dynabro", 1), ("sgd", 5000)],
+)
 def test_divergence_is_a_result(method: str, every: int) -> None:
     outcome = quadratic(
         method=method, attack="none", learning_rate=1e6, budget=5000, eval_every=every

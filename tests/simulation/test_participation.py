@@ -23,8 +23,7 @@ M, F, SHARE, ROUNDS = 9, 4, 0.6, 40
 
 
 @pytest.mark.parametrize("entry", ["gradient", "message", "state"])
-@pytest.mark.parametrize("form", ["ema", "heavy-ball"])
-@pytest.mark.parametrize("attack", ["sf", "ipm"])
+@pytest.mark.parametrize(("attack", "form"), [("sf", "ema"), ("ipm", "heavy-ball")])
 def test_momentum(attack: str, form: str, entry: str) -> None:
     """Workers that do not answer compute nothing and keep their momentum; the attack sees the
     workers that answer.

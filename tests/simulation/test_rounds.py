@@ -67,9 +67,16 @@ def test_plain_distributed_sgd() -> None:
     assert {item.byzantine for item in outcome.rounds} == {F}
 
 
-@pytest.mark.parametrize("aggregator", ["mean", "cwmed"])
-@pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("entry", ["gradient", "message", "state"])
+ENTRIES = ["gradient", "message", "state"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "attack", "aggregator"),
+    [
+        *((entry, attack, "cwmed") for entry in ENTRIES for attack in ATTACKS),
+        ("state", "sf", "mean"),
+    ],
+)
 def test_momentum_and_where_the_attack_enters(entry: str, attack: str, aggregator: str) -> None:
     outcome = quadratic(
         method="momentum:beta=0.8",
@@ -90,7 +97,7 @@ def test_momentum_and_where_the_attack_enters(entry: str, attack: str, aggregato
     assert len({tuple(mask) for mask in identities}) > 3
 
 
-@pytest.mark.parametrize("entry", ["gradient", "message", "state"])
+@pytest.mark.parametrize("entry", ENTRIES)
 def test_how_long_a_worker_stays_poisoned(entry: str) -> None:
     """By hand: three workers take turns of ten rounds at adding v = (1, 1), beta = 0.9, no noise,
     mean aggregation.

@@ -23,6 +23,8 @@ both = pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
 """A test with ``database`` or ``engine`` is for a file and for a server: where the two differ in
 SQL, types or locks.
 """
+a_file = pytest.mark.parametrize("backend", ["sqlite"])
+"""In a test file that is for both: a test of what happens before or beside the SQL."""
 KEY = "ab" * 32
 RECORD: dict[str, Any] = {
     "task": "digits",

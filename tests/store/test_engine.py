@@ -432,8 +432,10 @@ STRANGERS = [
 ]
 
 
-@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
-@pytest.mark.parametrize("make", STRANGERS)
+@pytest.mark.parametrize(
+    ("make", "operation"),
+    [*((make, open_for_writing) for make in STRANGERS), (foreign_database, open_read_only)],
+)
 def test_a_stranger_is_refused_and_left_as_it_is(
     make: Callable[[Path], None], operation: Callable[[str], object], path: Path
 ) -> None:
@@ -540,12 +542,9 @@ def test_a_database_cut_short_is_called_damaged(pages: int, engine: Engine, path
 @pytest.mark.parametrize(
     ("table", "reader"),
     [
-        ("runs", lambda engine: list(queries.query(engine, "SELECT * FROM runs").rows)),
         ("runs", lambda engine: list(queries.list_runs(engine).rows)),
         ("runs", lambda engine: queries.find_run(engine, "1")),
-        ("runs", lambda engine: queries.find_run(engine, "ab")),
         ("rounds", lambda engine: queries.histogram(engine, 1)),
-        ("rounds", lambda engine: list(queries.export(engine, "rounds").rows)),
         ("evaluations", lambda engine: list(queries.export(engine, "curves").rows)),
     ],
 )
@@ -651,24 +650,12 @@ def test_a_file_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("name", ["n" * 300 + ".db", "~nobody-of-this-name/results.db"])
-@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
-def test_a_path_that_cannot_be(operation: Callable[[str], object], name: str, path: Path) -> None:
+def test_a_path_that_cannot_be(name: str, path: Path) -> None:
     with pytest.raises(DynabroError):
-        operation(name if name.startswith("~") else str(path.with_name(name)))
+        open_for_writing(name if name.startswith("~") else str(path.with_name(name)))
 
 
-NAMES = [
-    "with space.db",
-    "a#b.db",
-    "a?b.db",
-    "a?mode=memory.db",
-    "a%41.db",
-    "50%.db",
-    "größe-☃.db",
-    "it's.db",
-    'quo"te.db',
-    "a&b=c;d.db",
-]
+NAMES = ["with space#.db", "a?mode=memory&b=c;d.db", "50%41.db", "größe-☃.db", "it's quo\"ted.db"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -700,20 +687,19 @@ def test_a_relative_path_and_a_home(path: Path, monkeypatch: pytest.MonkeyPatch)
         assert list(queries.query(open_read_only(name), "SELECT COUNT(*) FROM runs").rows) == [(1,)]
 
 
-@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
 @pytest.mark.parametrize(
-    "url",
+    ("url", "operation"),
     [
-        "sqlite://",
-        "sqlite:///:memory:",
-        "sqlite+pysqlite://",
-        ":memory:",
-        "./:memory:",
-        "sqlite:///.//:memory:",
+        ("sqlite://", open_for_writing),
+        ("sqlite:///:memory:", open_for_writing),
+        ("sqlite+pysqlite://", open_for_writing),
+        (":memory:", open_for_writing),
+        ("sqlite:///.//:memory:", open_for_writing),
+        (":memory:", open_read_only),
     ],
 )
 def test_a_database_in_memory_is_refused(
-    operation: Callable[[str], object], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    url: str, operation: Callable[[str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite opens one by this name, be it after a path is normalised, and it has no write-ahead
     log to wait for.
@@ -727,13 +713,12 @@ def test_a_database_in_memory_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
 @pytest.mark.parametrize(
-    ("url", "message"),
+    ("url", "message", "operation"),
     [
-        ("://", "is not a database URL"),
-        ("nosuch://host/results", "its driver is not installed"),
-        ("postgresql+nosuch://host/results", "its driver is not installed"),
+        ("://", "is not a database URL", open_for_writing),
+        ("nosuch://host/results", "its driver is not installed", open_for_writing),
+        ("postgresql+nosuch://host/results", "its driver is not installed", open_read_only),
     ],
 )
 def test_a_bad_url(
@@ -750,14 +735,13 @@ def test_a_bad_url(
     assert url in str(caught.value)
 
 
-@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
 @pytest.mark.parametrize(
     "url",
     ["postgresql+nosuch://me:secret@host/results", "postgresql://me:secret@host:port/results"],
 )
-def test_a_password_is_not_shown(operation: Callable[[str], object], url: str) -> None:
+def test_a_password_is_not_shown(url: str) -> None:
     with pytest.raises(DatabaseError) as caught:
-        operation(url)
+        open_for_writing(url)
     assert "secret" not in str(caught.value)
 
 
@@ -772,22 +756,14 @@ def test_the_file_of_a_url() -> None:
 
 WRITES = [
     "INSERT INTO alembic_version VALUES ('0002')",
-    "REPLACE INTO alembic_version VALUES ('0002')",
     "UPDATE runs SET status = 'failed'",
     "DELETE FROM runs",
     "UPDATE sqlite_master SET sql = ''",
-    "INSERT INTO sqlite_master (name) VALUES ('more')",
-    "DELETE FROM sqlite_master",
     "CREATE TABLE more (x)",
     "CREATE TEMP TABLE more (x)",
-    "CREATE VIEW more AS SELECT 1",
-    "CREATE INDEX more ON runs (seed)",
     "ALTER TABLE runs ADD COLUMN more TEXT",
-    "ALTER TABLE runs RENAME TO more",
     "DROP TABLE runs",
-    "DROP VIEW final_accuracy",
     "ATTACH 'other.db' AS other",
-    "ATTACH ':memory:' AS other",
     "DETACH main",
     "VACUUM",
     "VACUUM INTO 'other.db'",
@@ -797,11 +773,9 @@ WRITES = [
     "PRAGMA user_version = 2",
     "PRAGMA journal_mode = DELETE",
     "PRAGMA writable_schema = ON",
-    "PRAGMA temp_store_directory = '/'",
     "PRAGMA wal_checkpoint(TRUNCATE)",
     "SELECT load_extension('other')",
     "BEGIN IMMEDIATE",
-    "SAVEPOINT here",
     "WITH gone AS (SELECT id FROM runs) DELETE FROM runs WHERE id IN gone",
     "INSERT INTO alembic_version VALUES ('0002') RETURNING version_num",
 ]

@@ -25,6 +25,7 @@ from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
 from tests.store.made import (
     KEY,
+    a_file,
     change,
     checkpointed,
     evaluated,
@@ -322,6 +323,7 @@ def test_a_checkpoint_is_only_one_that_the_database_names(
     assert Recorder(engine).checkpoint(KEY) == b"the state"
 
 
+@a_file
 @pytest.mark.parametrize("damage", ["gone", "short", "other", "empty"])
 def test_a_damaged_checkpoint_is_none(damage: str, engine: Engine, files: SideFiles) -> None:
     interrupted_after(engine, 5, more=3)
@@ -336,6 +338,7 @@ def test_a_damaged_checkpoint_is_none(damage: str, engine: Engine, files: SideFi
     assert Recorder(engine).checkpoint(KEY) is None
 
 
+@a_file
 def test_checkpoints_follow_one_another(engine: Engine, files: SideFiles) -> None:
     recorder = record(
         engine,
@@ -346,6 +349,7 @@ def test_checkpoints_follow_one_another(engine: Engine, files: SideFiles) -> Non
     assert Recorder(engine).checkpoint(KEY) == b"two"
 
 
+@a_file
 @pytest.mark.usefixtures("clock")
 def test_a_folder_that_cannot_be_made_costs_the_checkpoints_alone(
     engine: Engine, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -415,6 +419,7 @@ def test_what_a_run_was_made_with_before_it_went_on_is_kept(
     assert json.loads(text) == {"threads": 4, "torch": "2", "continued": continued}
 
 
+@a_file
 def test_time_counts_what_was_spent_before(engine: Engine, database: str, files: SideFiles) -> None:
     interrupted_after(engine, 5, more=3)
     change(database, "UPDATE runs SET wall_seconds = 1000")

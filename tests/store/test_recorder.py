@@ -34,6 +34,7 @@ from tests.store.made import (
     KEY,
     RECORD,
     Clock,
+    a_file,
     a_round,
     change,
     diverged,
@@ -202,6 +203,7 @@ def test_one_recorder_writes_one_run_after_another(engine: Engine, database: str
     assert recorder.run_id is None
 
 
+@a_file
 def test_a_model_is_stored_as_compact_json(engine: Engine, database: str) -> None:
     points = [(3.0, -3.0), (0.333333343, math.nan, 1e-30), None]
     record(
@@ -232,6 +234,7 @@ def test_what_is_no_number_is_null(bad: float, engine: Engine, database: str) ->
     assert one(database, "squared_gradients") == (None,)
 
 
+@a_file
 def test_what_has_changed_in_the_way_of_computing_is_stored_at_the_end(
     engine: Engine, database: str
 ) -> None:
@@ -302,6 +305,7 @@ def test_failed_keeps_the_error(engine: Engine, database: str) -> None:
     assert state_of(engine, KEY).result is None
 
 
+@a_file
 def test_failed_keeps_the_end_of_a_long_error(engine: Engine, database: str) -> None:
     recorder = record(engine, [started()])
     recorder.failed("x" * 100_000 + "ValueError: the last line is what matters")
@@ -310,6 +314,7 @@ def test_failed_keeps_the_end_of_a_long_error(engine: Engine, database: str) -> 
     assert error.endswith("xValueError: the last line is what matters")
 
 
+@a_file
 @pytest.mark.parametrize("ending", [Recorder.interrupted, lambda recorder: recorder.failed("bang")])
 def test_nothing_is_made_up_before_the_start(
     ending: Callable[[Recorder], None], engine: Engine, database: str
@@ -370,6 +375,7 @@ def test_a_run_is_finished_when_its_last_rows_are_there(
     assert seen.count(("running", 0, 0)) > 3
 
 
+@a_file
 def test_rows_are_committed_once_a_second(engine: Engine, database: str, clock: Clock) -> None:
     recorder = record(engine, [started()])
     history = []
@@ -386,6 +392,7 @@ def test_rows_are_committed_once_a_second(engine: Engine, database: str, clock: 
     assert counts(database) == (1, 7, 1)
 
 
+@a_file
 def test_the_clock_starts_anew_with_each_run(engine: Engine, database: str, clock: Clock) -> None:
     recorder = record(engine, whole_run(2))
     clock.now += 100
@@ -512,6 +519,7 @@ def test_two_repetitions_at_once_are_refused(
         record(engine, [started()])
 
 
+@a_file
 def test_a_repetition_of_a_diverged_run(engine: Engine, database: str) -> None:
     record(engine, [started(), rounds(0, 4), diverged(5)])
     record(engine, [started(), rounds(0, 2), diverged(3)])
@@ -532,6 +540,7 @@ def test_a_result_is_not_repeated_unasked(engine: Engine, database: str) -> None
     ]
 
 
+@a_file
 def test_why_a_run_failed(engine: Engine, database: str) -> None:
     recorder = record(engine, whole_run(3), repeat=never)
     assert recorder.state(KEY).end == "stored"

@@ -129,7 +129,7 @@ def test_projection_onto_the_ball() -> None:
     assert torch.equal(objective().project(free), free)
 
 
-@pytest.mark.parametrize("radius", [0.1, 3, 7, 41, 49, 1e9])
+@pytest.mark.parametrize("radius", [0.1, 7, 49, 1e9])
 def test_a_point_of_the_ball_is_its_own_projection(radius: float) -> None:
     """To the last bit, so that a ball that is never left changes nothing: 49 x (1/49) is not 1 in
     binary.

@@ -331,11 +331,14 @@ def test_damaged_files(how: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"]
-)
-@pytest.mark.parametrize(
-    ("task", "module", "name"),
-    [("mnist", mnist, "MNIST"), ("fashion-mnist", fashion_mnist, "FashionMNIST")],
+    ("task", "module", "name", "file"),
+    [
+        ("mnist", mnist, "MNIST", "train-images-idx3"),
+        ("mnist", mnist, "MNIST", "train-labels-idx1"),
+        ("mnist", mnist, "MNIST", "t10k-images-idx3"),
+        ("mnist", mnist, "MNIST", "t10k-labels-idx1"),
+        ("fashion-mnist", fashion_mnist, "FashionMNIST", "train-images-idx3"),
+    ],
 )
 def test_other_content_of_the_right_size(
     task: str, module: Any, name: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -48,8 +48,10 @@ LARGE = 2 * COLUMNS + 5
 """Columns of which nine rows are too many to be multiplied in double precision."""
 
 
-@pytest.mark.parametrize(("spread", "needed"), [(3.0, 0), (0.3, 0), (0.01, 1), (1e-4, 1)])
-@pytest.mark.parametrize("d", [3000, LARGE])
+@pytest.mark.parametrize(
+    ("spread", "needed", "d"),
+    [(0.3, 0, 3000), (0.01, 1, 3000), (3.0, 0, LARGE), (0.3, 0, LARGE), (1e-4, 1, LARGE)],
+)
 def test_close_messages_are_told_apart(
     spread: float, needed: int, d: int, centres: list[int]
 ) -> None:
@@ -60,7 +62,7 @@ def test_close_messages_are_told_apart(
     assert len(centres) == needed
 
 
-@pytest.mark.parametrize("exponent", [-40, -30, 0, 30, 40, 60])
+@pytest.mark.parametrize("exponent", [-40, 0, 60])
 @pytest.mark.parametrize("d", [5, LARGE])
 def test_no_square_overflows_or_underflows(exponent: int, d: int) -> None:
     """2^-60 and 2^60 are the squares, in single precision at the end of its range; beyond that,
@@ -146,7 +148,7 @@ def test_around_a_weighted_mean() -> None:
     assert products.tolist() == [[1.0, -2.0, -1.0], [-2.0, 4.0, 2.0], [-1.0, 2.0, 1.0]]
 
 
-@pytest.mark.parametrize("exponent", [-1000, -300, 0, 300, 1000])
+@pytest.mark.parametrize("exponent", [-1000, 0, 1000])
 def test_distances_of_double_precision_numbers_of_any_size(exponent: int) -> None:
     messages = draw(5, 4, 0.5).double()
     found = distances(messages * 2.0**exponent)

@@ -33,7 +33,7 @@ def means(messages: Tensor) -> list[Tensor]:
 
 
 @dtypes
-@pytest.mark.parametrize("m", [1, 2, 3, 7, 17, 49])
+@pytest.mark.parametrize("m", [1, 3, 7, 49])
 def test_of_equal_messages_is_the_message(m: int, dtype: torch.dtype) -> None:
     message = draw(1, 500, dtype)[0]
     for mean in means(message.repeat(m, 1)):
@@ -41,7 +41,7 @@ def test_of_equal_messages_is_the_message(m: int, dtype: torch.dtype) -> None:
 
 
 @dtypes
-@pytest.mark.parametrize("m", [1, 2, 3, 7, 17, 49])
+@pytest.mark.parametrize("m", [1, 3, 7, 49])
 def test_that_is_a_number_is_exact(m: int, dtype: torch.dtype) -> None:
     messages = torch.randint(-99, 100, (m, 500), generator=torch.Generator().manual_seed(m)).to(
         dtype
