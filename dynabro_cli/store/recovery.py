@@ -51,7 +51,6 @@ WARM_UP = 0.2
 
 DIVERGED, THINNED, NO_ACCURACY = "diverged", "thinned", "no accuracy"
 NO_SWITCH, NOT_RECOVERED = "no switch", "most switches are not recovered from"
-REASONS = (DIVERGED, THINNED, NO_ACCURACY, NO_SWITCH, NOT_RECOVERED)
 
 _RUN = f"SELECT status, rounds_every, budget_spent FROM runs WHERE {RESULTS} AND id = :run"
 _EVALUATIONS = """

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dynabro_cli.errors import CannotWriteError, DatabaseError, SpecError
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store.care.outputs import DATABASE, Output, part_of
-from dynabro_cli.store.open.connections import connect_reader, stop_at_signals
+from dynabro_cli.store.open.connections import connect_reader
 from dynabro_cli.store.open.files import file_version, read_only_uri, sqlite_path
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.side_files import sync
@@ -55,8 +55,7 @@ def copy_database(source: str, output: Output) -> None:
     part = part_of(output.place())
     try:
         with output.errors():
-            with contextlib.closing(connect_reader(source, None)) as connection:
-                stop_at_signals(connection)
+            with contextlib.closing(connect_reader(source)) as connection:
                 connection.execute("VACUUM INTO ?", (str(part),))
             failpoint("before-copy")
             sync(part)

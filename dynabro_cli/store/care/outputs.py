@@ -17,9 +17,9 @@ from typing import BinaryIO
 
 from dynabro_cli.errors import CannotWriteError, StorageError
 from dynabro_cli.store.open.files import is_sqlite, sqlite_path
-from dynabro_cli.store.side_files import sync
+from dynabro_cli.store.side_files import NO_ROOM, sync
 
-HALF_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+DISK_ERRORS = (*NO_ROOM, errno.EIO)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Output:
         except (OSError, sqlite3.OperationalError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             problem = f"{self.target} cannot be written ({reason})"
-            if "disk" in reason or getattr(error, "errno", None) in HALF_WAY:
+            if "disk" in reason or getattr(error, "errno", None) in DISK_ERRORS:
                 raise StorageError(f"{problem}. Try: make room, or another file") from error
             closed = "unable to open" in reason or "readonly" in reason
             if closed or isinstance(error, OSError):

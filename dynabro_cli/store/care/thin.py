@@ -22,26 +22,23 @@ from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import ownership, row_digests
 from dynabro_cli.store.care.check import damage
 from dynabro_cli.store.care.copies import copy_database, new_database
-from dynabro_cli.store.open.connections import connect_reader, stop_at_signals
+from dynabro_cli.store.open.connections import connect_reader
 from dynabro_cli.store.open.engine import create_tables, open_read_only, snapshot
 from dynabro_cli.store.open.files import read_only_uri, sqlite_path
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.read.queries import list_runs
 from dynabro_cli.store.tables import (
     RESULTS,
+    byzantine_counts,
     diffs,
     environments,
     evaluations,
-    identities,
-    metrics,
-    recovery,
     rounds,
     runs,
     sweep_runs,
     sweeps,
     trials,
     verified_kappa,
-    worker_labels,
 )
 
 LARGEST_EVERY = 2**31 - 1
@@ -152,7 +149,6 @@ def thin(
             output.errors(),
             contextlib.closing(_open(path, scratch)) as connection,
         ):
-            stop_at_signals(connection)
             connection.execute("BEGIN")  # from here on, one snapshot is read
             thinned = _fill(connection, every, where, points, anonymous, progress)
             connection.execute("COMMIT")
@@ -216,7 +212,7 @@ def _open(path: Path, scratch: Path) -> sqlite3.Connection:
 
     The other way round, tables in a user's condition would be tables of the file to fill.
     """
-    connection = connect_reader(read_only_uri(path), None)
+    connection = connect_reader(read_only_uri(path))
     connection.isolation_level = None
     connection.execute("ATTACH ? AS thin", (scratch.resolve().as_uri(),))
     connection.execute("PRAGMA thin.journal_mode = OFF")  # an incomplete copy is thrown away
@@ -289,8 +285,9 @@ def _copy_run(connection: sqlite3.Connection, run: int, every: int, points: bool
             f"INSERT INTO thin.byzantine_counts (run_id, byzantine, rounds) {histogram}", (run,)
         )
         connection.execute("UPDATE thin.runs SET rounds_every = ? WHERE id = ?", (every, run))
-    for table in (identities, metrics, recovery, worker_labels):
-        _copy(connection, table, "run_id = ?", (run,))
+    for table in row_digests.OF_RUNS:
+        if table not in (rounds, byzantine_counts, evaluations):
+            _copy(connection, table, "run_id = ?", (run,))
     _copy(connection, evaluations, "run_id = ?", (run,), {} if points else {"x": "NULL"})
     return count
 

@@ -25,7 +25,6 @@ from dynabro_cli.store.open.connections import (
     begin_immediate,
     connect_reader,
     prepare_writer,
-    stoppable,
 )
 from dynabro_cli.store.open.files import (
     PinnedFile,
@@ -62,7 +61,7 @@ def open_for_writing(database: str) -> Engine:
     """
     path = sqlite_path(database)
     if path is None:
-        engine = server_writer(database, shown(database), busy_seconds)
+        engine = server_writer(database)
     else:
         if not path.parent.is_dir():
             raise CannotWriteError(
@@ -109,7 +108,7 @@ def open_read_only(
     """
     path = sqlite_path(database)
     if path is None:
-        engine = server_reader(database, shown(database))
+        engine = server_reader(database)
         with translated_errors(database, opening=True), engine.connect() as connection:
             version, schema = server_version(connection, database), schema_of(connection)
     else:
@@ -120,7 +119,6 @@ def open_read_only(
             creator=lambda: connect_reader(uri, patience),
             poolclass=NullPool,
         )
-        stoppable(engine)
         event.listen(engine, "connect", lambda connection, _record: allow_reading_only(connection))
     if version is None:
         name = shown(database)
