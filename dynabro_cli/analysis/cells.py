@@ -168,7 +168,7 @@ def fractions(results: Results, by: Sequence[str]) -> pd.DataFrame:
                     f"{name}={a}: its rounds would be counted together with {name}={b}. Try: "
                     f"--facet {name}"
                 )
-    columns = [*by, *(name for name in ("workers",) if name not in by)]
+    columns = list(dict.fromkeys([*by, "workers"]))
     # the column of runs is the declared number
     count = "count" if "byzantine" in by else "byzantine"
     named = results.histograms.rename(columns={"byzantine": count}).merge(

@@ -30,7 +30,7 @@ NOT_FINITE = ("inf", "nan")
 a run.
 """
 STATIC, ACCURACY, NONE = "static", "final_accuracy", "none"
-DEFENCE = ("method", "pre_aggregators", "aggregator", "learning_rate")
+DEFENCE = ("method", "rule", "learning_rate")
 READ = (*ADVERSARY, *PROBLEM, *DEFENCE, "run_key", "sweep", "spec", "cell", "status", ACCURACY)
 """Columns of ``runs`` that are read."""
 USUAL = ("gradient", "data")
@@ -177,14 +177,13 @@ def _row(
     # an adversary that may change identities within rounds need not; without one that does, nothing
     # is known of such changes
     within = cells if first["any_clock"] or len(between) < len(cells) else []
-    chain = "" if first["pre_aggregators"] == "none" else f"{first['pre_aggregators']}+"
     unattacked, finite = (
         _lowest(_cells(free)).mean,
         [_lowest(chosen) for chosen in (between, within)],
     )
     row: dict[str, Any] = {
         "method": method,
-        "rule": f"{chain}{first['aggregator']}",
+        "rule": first["rule"],
         "learning_rate": first["learning_rate"],
         "seeds": max(len(worst.seeds) for worst in finite),
         "no_attack": _lowest(_cells(tried[name == NONE])).mean,

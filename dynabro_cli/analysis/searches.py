@@ -15,9 +15,10 @@ import pandas as pd
 import yaml
 from sqlalchemy import Engine
 
-from dynabro_cli.analysis.results import adversaries_of, cells_of, read, read_runs
+from dynabro_cli.analysis.results import adversaries_of, cells_of, read_runs
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.store.open.translation import translated_errors
+from dynabro_cli.store.read.queries import query
 from dynabro_cli.store.read.searches import GOALS, is_sweep, text_of
 
 
@@ -94,10 +95,10 @@ def read_searches(engine: Engine, where: str | None) -> Searches:
         NotFoundError: There is no such trial.
         SpecError: The condition is not valid.
     """
-    trials = read(
+    trials = query(
         engine,
         f"SELECT * FROM trials {f'WHERE ({where})' if where else ''} ORDER BY search, number",
-    )
+    ).frame()
     if trials.empty:
         why = (
             f"where={where}: it holds for no trial"

@@ -30,6 +30,7 @@ from dynabro_cli.experiment.effect import ENTRY
 from dynabro_cli.experiment.label import CELL
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, narrow, note_size, width_of
+from dynabro_cli.figures._tables import CHARACTER
 
 ACCURACY = "test accuracy"
 SAMPLES = "samples of all workers"
@@ -65,7 +66,6 @@ def panel_grid(
     height: float = 2.2,
     across: int = 3,
     rest: float = 0.7,
-    width: float | None = None,
     **shared: Any,
 ) -> tuple[Figure, list[Axes]]:
     """Return an empty picture with a number of panels, at most ``across`` in a row, each ``height``
@@ -73,7 +73,7 @@ def panel_grid(
     """
     columns = min(count, 1 if narrow() else across)
     rows = -(-count // columns)
-    width = width or (PAGE if columns > 1 else 1.45 * COLUMN)
+    width = PAGE if columns > 1 else 1.45 * COLUMN
     figure, axes = blank(rows, columns, width=width, height=rest + height * rows, **shared)
     panels = list(axes.flat)
     for panel in panels[count:]:
@@ -403,7 +403,7 @@ def _shared(runs: pd.DataFrame) -> list[str]:
 def write_above(figure: Figure, lines: Sequence[str]) -> None:
     """Write lines above the panels, broken where the picture ends."""
     size = note_size(NOTE_SIZE + 0.5)
-    letters = int(figure.get_figwidth() / (0.0084 * size))
+    letters = int(figure.get_figwidth() / (CHARACTER * size))
     texts = [
         part for line in lines for part in textwrap.wrap(line, letters, break_long_words=False)
     ]

@@ -182,6 +182,9 @@ runs = Table(
     comment="one row per run",
 )
 
+TIMES = tuple(column.name for column in runs.c if isinstance(column.type, DateTime))
+"""Columns of ``runs`` with times."""
+
 evaluations = Table(
     "evaluations",
     metadata,

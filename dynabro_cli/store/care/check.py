@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Connection, DateTime, RowMapping, Table, select, text
+from sqlalchemy import Connection, RowMapping, Table, select, text
 
-from dynabro_cli.experiment.key import run_key
 from dynabro_cli.limits import CONTROL
 from dynabro_cli.store import row_digests, trials
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import snapshot
 from dynabro_cli.store.open.schema import foreign_objects, schema_of
 from dynabro_cli.store.open.value_types import (
-    moment,
     of_another_type,
     of_wrong_type,
     sane_row,
@@ -26,11 +22,9 @@ from dynabro_cli.store.open.value_types import (
 )
 from dynabro_cli.store.origin import broken_diffs
 from dynabro_cli.store.ownership import database_time, presumed_dead
+from dynabro_cli.store.read.rows import json_object, row_problems
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.tables import (
-    ENDED,
-    RERUN_SUFFIX,
-    STATUSES,
     environments,
     runs,
     sweep_runs,
@@ -205,9 +199,6 @@ def _plain(line: str) -> str:
     return CONTROL.sub("?", line).replace("\n", " ")
 
 
-TIMES = tuple(column.name for column in runs.c if isinstance(column.type, DateTime))
-
-
 def unsound_runs(connection: Connection) -> dict[int, list[str]]:
     """Return the problems of each damaged run by its id; no problem quotes the database.
 
@@ -224,8 +215,8 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
     names = ", ".join([*runs.c.keys(), VERSIONS])
     sane = text(f"SELECT {names} FROM runs WHERE {sane_row(connection.dialect.name)}")
     for run in connection.execute(sane).mappings():
-        problems = of_row(dict(run))
-        if _object(run["versions"]) is None:
+        problems = row_problems(dict(run))
+        if json_object(run["versions"]) is None:
             problems.append(
                 "the versions of its environment are missing, or are not valid JSON of a run"
             )
@@ -235,63 +226,3 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
         if number not in problems_of:
             problems_of[number].append(problem)
     return dict(problems_of)
-
-
-def spec_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the spec of a run whose key belongs to it; None if it does not, or if a component of
-    the spec has no name.
-
-    Args:
-        run: The run's columns of the table ``runs``.
-    """
-    if of_row(run):
-        return None
-    spec: dict[str, Any] = json.loads(run["spec"])
-    named = (spec.get(name) for name in ("method", "aggregator", "attack", "switching"))
-    return (
-        spec
-        if all(isinstance(part, dict) and isinstance(part.get("name"), str) for part in named)
-        else None
-    )
-
-
-def of_row(run: Mapping[str, Any]) -> list[str]:
-    """Return the problems of a single row of ``runs``: its status, its times, and the key of its
-    spec.
-    """
-    problems = [] if run["status"] in STATUSES else ["unknown status"]
-    problems += [
-        f"{name} is not a valid timestamp"
-        for name in TIMES
-        if run[name] is not None and moment(run[name]) is None
-    ]
-    if run["status"] in ENDED and run["run_key"].endswith(RERUN_SUFFIX):
-        problems.append(f"its key ends in {RERUN_SUFFIX}, though it is complete")
-    return problems + _of_key(run)
-
-
-def _of_key(run: Mapping[str, Any]) -> list[str]:
-    """Return the problems of a run's key. The columns that repeat its spec are in the digest of its
-    rows.
-    """
-    spec = _object(run["spec"])
-    try:
-        expected = None if spec is None else run_key(spec)
-    except ValueError:
-        expected = None
-    if expected is None:
-        return ["its spec is not valid JSON of a run"]
-    return (
-        []
-        if run["run_key"].removesuffix(RERUN_SUFFIX) == expected
-        else ["its key does not belong to its spec"]
-    )
-
-
-def _object(stored: object) -> dict[str, Any] | None:
-    """Return a JSON object that is stored as text; None if it is not one."""
-    try:
-        value = json.loads(stored) if isinstance(stored, str) else None
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

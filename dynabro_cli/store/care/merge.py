@@ -15,7 +15,7 @@ from dynabro_cli.components.digests import versions
 from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError, first_line
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import kappas, trials
-from dynabro_cli.store.care.check import TIMES, damage, unsound_others, unsound_runs
+from dynabro_cli.store.care.check import damage, unsound_others, unsound_runs
 from dynabro_cli.store.environments import VERSIONS, as_columns
 from dynabro_cli.store.open.engine import open_for_writing, snapshot
 from dynabro_cli.store.open.files import sqlite_path
@@ -26,7 +26,7 @@ from dynabro_cli.store.origin import copy_diff
 from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
 from dynabro_cli.store.row_digests import OF_RUNS
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.tables import ENDED, RERUN_SUFFIX, runs, sweeps, verified_kappa
+from dynabro_cli.store.tables import ENDED, RERUN_SUFFIX, TIMES, runs, sweeps, verified_kappa
 from dynabro_cli.store.tables import trials as trials_table
 
 BATCH_ROWS = 10_000

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import pandas as pd
 
-TIMES = ("started_at", "finished_at", "heartbeat_at")
-
 
 class Frames(NamedTuple):
     """Stored results.
@@ -50,6 +48,7 @@ def load(
 
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.queries import of_sweeps, query
+    from dynabro_cli.store.tables import TIMES
     from dynabro_cli.store.views import RULE
 
     engine = open_read_only(str(db))
