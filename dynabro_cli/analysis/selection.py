@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import yaml
 
 from dynabro_cli.analysis.paired_tests import mean_and_std
 from dynabro_cli.components import format_value
@@ -19,6 +16,7 @@ from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.plan import PlannedRuns
 from dynabro_cli.grid.sweep_file import Sweep
 from dynabro_cli.limits import MOST_CHARACTERS
+from dynabro_cli.search.file import as_yaml
 from dynabro_cli.store.care.outputs import FileKind
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.translation import shown
@@ -258,10 +256,10 @@ def as_sweep(planned: PlannedRuns, choices: Sequence[Selection]) -> str:
     points = list(dict.fromkeys(_of(run, varied) for run in runs))
     base = {name: format_value(getattr(first.spec, name)) for name in kept}
     chosen = [dict(zip(varied, map(format_value, point), strict=True)) for point in points]
-    return as_yaml(sweep, base, chosen, sorted({run.spec.seed for run in runs}))
+    return sweep_text(sweep, base, chosen, sorted({run.spec.seed for run in runs}))
 
 
-def as_yaml(
+def sweep_text(
     sweep: Sweep, base: Mapping[str, str], chosen: Sequence[Mapping[str, str]], seeds: Sequence[int]
 ) -> str:
     """Return the text of a sweep of chosen points on the whole training set.
@@ -272,7 +270,7 @@ def as_yaml(
         chosen: Fields of each point.
         seeds: Seeds of each point.
     """
-    document: dict[str, Any] = {
+    document = {
         "name": f"{sweep.name}{SUFFIX}",
         "description": f"What was chosen of {sweep.name} on its validation split",
         **({"plugins": list(sweep.plugins)} if sweep.plugins else {}),
@@ -280,5 +278,4 @@ def as_yaml(
         "grid": {"chosen": list(map(dict, chosen))},
         "seeds": list(seeds),
     }
-    # PyYAML would fold long lines otherwise
-    return str(yaml.safe_dump(document, sort_keys=False, width=math.inf))
+    return as_yaml(document)

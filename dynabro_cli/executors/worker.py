@@ -26,6 +26,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -33,10 +34,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+from dynabro_cli.components import plugins
 from dynabro_cli.components.plugins import Plugin, load_sent
-from dynabro_cli.errors import RunError
+from dynabro_cli.errors import DynabroError, PluginError, RunError
 from dynabro_cli.events import Checkpointed, Diverged, Event, Finished, SaveAt, Started
-from dynabro_cli.executors._api import PREEMPTING, Due, Failure, failure_of
+from dynabro_cli.executors._api import PREEMPTING, Failure
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.machine.cores import spin_little
 from dynabro_cli.machine.devices import spoilt
@@ -272,7 +274,7 @@ def messages(simulate: Simulate, request: Request, asked: Callable[[], bool]) ->
                 return
         raise RunError("the simulation ended without a result")
     except Exception as error:
-        yield failure_of(error)
+        yield _failure_of(error)
 
 
 class _Asked:
@@ -348,3 +350,32 @@ def tidy() -> None:
 def on_gpu() -> bool:
     """Return True if this process uses a GPU."""
     return "torch" in sys.modules and bool(sys.modules["torch"].cuda.is_initialized())
+
+
+class Due:
+    """Decide when a run writes a checkpoint: at an interval, and on request.
+
+    Args:
+        every: Seconds between two checkpoints.
+        asked: Returns True if a checkpoint is wanted at once.
+    """
+
+    def __init__(self, every: float, asked: Callable[[], bool]) -> None:
+        self._every, self._asked = every, asked
+        self._last = time.monotonic()
+
+    def __call__(self) -> bool:
+        if not self._asked() and time.monotonic() - self._last < self._every:
+            return False
+        self._last = time.monotonic()
+        return True
+
+
+def _failure_of(error: Exception) -> Failure:
+    """Describe the exception that is being handled."""
+    if isinstance(error, DynabroError):
+        return Failure(str(error), str(error), expected=True, exit_code=error.exit_code)
+    kind = RunError if plugins.where(error) is None else PluginError
+    return Failure(
+        plugins.described(error), traceback.format_exc(), expected=False, exit_code=kind.exit_code
+    )

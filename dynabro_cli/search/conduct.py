@@ -21,7 +21,7 @@ from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.executors.sweep import slots_of
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.search.file import SEEDS, Search, as_document, as_yaml, parse_search
-from dynabro_cli.search.study import Study
+from dynabro_cli.search.study import Study, repeated_of
 from dynabro_cli.store import trials
 from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.ownership import heartbeats
@@ -418,38 +418,6 @@ class SearchLedger(Ledger):
             study.ended(self.outcomes[job.place])
 
 
-def best_of(search: Search, rows: Sequence[Trial], count: int | None = None) -> list[Trial]:
-    """Return the best finished trials, best first; by default the number that ``then`` repeats.
-    Equal ones stay in order.
-    """
-    count = (search.then.best if search.then else 1) if count is None else count
-    sign = -1 if search.maximize else 1
-    best: dict[tuple[str, ...], Trial] = {}
-    for row in sorted(
-        (row for row in rows if row.status == "finished"),
-        key=lambda row: (sign * worth(row), row.number),
-    ):
-        best.setdefault(row.run_keys, row)  # a configuration that was proposed twice counts once
-    return list(best.values())[:count]
-
-
-def repeated_of(search: Search, study: Study, rows: Sequence[Trial]) -> list[Trial]:
-    """Return the trials that ``then`` repeats: the best of all, then the best choices of ``first``
-    that are not among them.
-    """
-    first = [row for row in rows if study.is_first(row.parameters)]
-    chosen = [
-        *best_of(search, rows),
-        *best_of(search, first, search.then.first if search.then else 0),
-    ]
-    return list({row.run_keys: row for row in chosen}.values())
-
-
-def worth(trial: Trial) -> float:
-    """Return the value of a finished trial; infinity if the database has none."""
-    return math.inf if trial.value is None else trial.value
-
-
 def as_stored(search: Search, connection: Connection) -> Search:
     """Return the search, with the spelling of the stored search that it continues; itself if none
     is stored.
@@ -519,11 +487,10 @@ def conduct(
         engine,
         name=search.sweep.name,
         runs=runs,
-        to_make={},
+        listed={},
         jobs=options.jobs or 1,
         executor=options.executor,
         text=text,
-        stored_before=0,
     )
     ledger = SearchLedger([], options, files, watcher, sharing=places.sharing)
     with entry, heartbeats(engine, [*(slot.recorder.owner for slot in slots), entry.owner]):

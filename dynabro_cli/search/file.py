@@ -492,4 +492,5 @@ def as_document(search: Search) -> dict[str, Any]:
 
 def as_yaml(document: Mapping[str, Any]) -> str:
     """Return a document as a file's text, which ``parse_search`` reads."""
+    # PyYAML would fold long lines otherwise
     return str(yaml.safe_dump(dict(document), sort_keys=False, width=math.inf))

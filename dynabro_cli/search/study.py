@@ -231,11 +231,10 @@ class Study:
     def tell(self, number: int, status: str, value: float | None) -> None:
         """Report the end of a trial. A finished one without a value is infinite."""
         self._ended.add(number)
-        state = STATES[status]
+        result = None
         if status == "finished":
-            self._study.tell(self._trials[number], math.inf if value is None else value)
-        else:
-            self._study.tell(self._trials[number], state=state)
+            result = math.inf if value is None else value
+        self._study.tell(self._trials[number], result, state=STATES[status])
 
     def importances(self) -> dict[str, float]:
         """Return how much each choice that all trials have decides whether a trial is among the
@@ -385,3 +384,35 @@ class Quarter(optuna.pruners.BasePruner):
         return 4 * sum(
             sign * value <= sign * trial.intermediate_values[step] for value in values
         ) >= len(values)
+
+
+def best_of(search: Search, rows: Sequence[Trial], count: int | None = None) -> list[Trial]:
+    """Return the best finished trials, best first; by default the number that ``then`` repeats.
+    Equal ones stay in order.
+    """
+    count = (search.then.best if search.then else 1) if count is None else count
+    sign = -1 if search.maximize else 1
+    best: dict[tuple[str, ...], Trial] = {}
+    for row in sorted(
+        (row for row in rows if row.status == "finished"),
+        key=lambda row: (sign * value_or_inf(row), row.number),
+    ):
+        best.setdefault(row.run_keys, row)  # a configuration that was proposed twice counts once
+    return list(best.values())[:count]
+
+
+def repeated_of(search: Search, study: Study, rows: Sequence[Trial]) -> list[Trial]:
+    """Return the trials that ``then`` repeats: the best of all, then the best choices of ``first``
+    that are not among them.
+    """
+    first = [row for row in rows if study.is_first(row.parameters)]
+    chosen = [
+        *best_of(search, rows),
+        *best_of(search, first, search.then.first if search.then else 0),
+    ]
+    return list({row.run_keys: row for row in chosen}.values())
+
+
+def value_or_inf(trial: Trial) -> float:
+    """Return the value of a finished trial; infinity if the database has none."""
+    return math.inf if trial.value is None else trial.value

@@ -23,6 +23,7 @@ from dynabro_cli.analysis.search_findings import code_of, findings, in_words
 from dynabro_cli.components import plugins
 from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.search import conduct
+from dynabro_cli.search.study import value_or_inf
 from dynabro_cli.store import trials
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import merge
@@ -684,7 +685,7 @@ def test_the_first_seed_of_a_proposal_decides_about_the_others(
         firsts.append(first)
     assert {trial.status for trial in watch.trials} == {"finished", "pruned"}
     whole = [trial for trial in watch.trials if trial.status == "finished"]
-    best = {max(whole, key=conduct.worth).number, max(whole[:2], key=conduct.worth).number}
+    best = {max(whole, key=value_or_inf).number, max(whole[:2], key=value_or_inf).number}
     assert watch.repeated == [2 * len(best)]
     # another place may begin the next proposal, and no seed is made that is not needed
     assert counts[:3] == [3, 3, 1]

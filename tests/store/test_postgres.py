@@ -491,7 +491,7 @@ def test_a_run_that_another_took_over_in_an_outage_stays_lost(
 
 def test_a_sweep_whose_first_commit_is_not_answered(engine: Engine, database: str) -> None:
     unanswered(engine, 0)
-    with SweepEntry(engine, name="small", runs=1, to_make={KEY: None}, jobs=1, executor="local"):
+    with SweepEntry(engine, name="small", runs=1, listed={KEY: None}, jobs=1, executor="local"):
         assert read(database, "SELECT name, status FROM sweeps") == [("small", "running")]
         assert read(database, "SELECT run_key FROM sweep_runs") == [(KEY,)]
     assert read(database, "SELECT status FROM sweeps") == [("finished",)]

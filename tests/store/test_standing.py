@@ -67,7 +67,7 @@ def test_a_rerun_of_all_goes_on_until_it_is_complete(engine: Engine, database: s
 
     def entry(name: str = "s", rerun_after: int | None = None) -> SweepEntry:
         return SweepEntry(
-            engine, name=name, runs=1, to_make={}, jobs=1, executor="local", rerun_after=rerun_after
+            engine, name=name, runs=1, listed={}, jobs=1, executor="local", rerun_after=rerun_after
         )
 
     assert begun() == UpTo(6)

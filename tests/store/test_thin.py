@@ -84,11 +84,11 @@ def filled(engine: Engine, path: Path) -> Path:
     record(engine, sound.beginning(7, 2)[:2]).failed("why")
     record(engine, long_run(1, 41)[:1])  # a repetition in progress
     with SweepEntry(
-        engine, name="done", runs=1, to_make={sound.key(1): None}, jobs=1, executor="local"
+        engine, name="done", runs=1, listed={sound.key(1): None}, jobs=1, executor="local"
     ):
         pass
     SweepEntry(
-        engine, name="going on", runs=1, to_make={sound.key(2): None}, jobs=1, executor="local"
+        engine, name="going on", runs=1, listed={sound.key(2): None}, jobs=1, executor="local"
     ).__enter__()
     engine.dispose()
     return path
