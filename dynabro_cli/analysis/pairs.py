@@ -21,7 +21,7 @@ from dynabro_cli.experiment.effect import BASE, ENTRY, READING, aligned
 from dynabro_cli.experiment.label import OTHERS, telling_apart
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, canonical, fields, full_name
 from dynabro_cli.store.read.queries import query
-from dynabro_cli.store.tables import RESULTS
+from dynabro_cli.store.tables import HAS_RESULT
 
 COMPARED = ("accuracy", "loss", "gap")
 """Metrics of which ``runs`` has a column."""
@@ -359,7 +359,8 @@ def _runs(engine: Engine, where: str | None, column: str) -> list[Fields]:
     names = ", ".join((*fields(), SWEEP, "code_digests"))
     table = query(
         engine,
-        f"SELECT id, {column} AS value, {names} FROM runs WHERE {RESULTS} {condition} ORDER BY id",
+        f"SELECT id, {column} AS value, {names} FROM runs WHERE {HAS_RESULT} {condition} "
+        "ORDER BY id",
     )
     rows = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
     return [row for row in rows if row["value"] is not None]

@@ -21,7 +21,7 @@ from dynabro_cli.experiment.spec import fields
 from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.read.queries import among, of_sweeps, query
 from dynabro_cli.store.read.rows import spec_of
-from dynabro_cli.store.tables import RESULTS
+from dynabro_cli.store.tables import HAS_RESULT
 from dynabro_cli.store.views import RULE
 
 ComputeIdentities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
@@ -128,7 +128,7 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
     """
     condition = of_sweeps(engine, where, sweeps) or "TRUE"
     runs = query(
-        engine, f"SELECT *, {RULE} FROM runs WHERE {RESULTS} AND ({condition}) ORDER BY id"
+        engine, f"SELECT *, {RULE} FROM runs WHERE {HAS_RESULT} AND ({condition}) ORDER BY id"
     ).frame()
     # a column that is NULL in all rows would have objects instead of numbers
     numbers = dict.fromkeys(("final_accuracy", "final_loss", "final_gap", "wall_seconds"), float)

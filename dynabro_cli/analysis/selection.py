@@ -21,12 +21,12 @@ from dynabro_cli.store.care.outputs import FileKind
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.read.queries import query
-from dynabro_cli.store.tables import RESULTS
+from dynabro_cli.store.tables import HAS_RESULT
 
 SCORES = f"""
     SELECT run_key, status, validation_accuracy
     FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds
-    WHERE {RESULTS} AND validation_accuracy IS NOT NULL
+    WHERE {HAS_RESULT} AND validation_accuracy IS NOT NULL
 """
 SUFFIX = "-selected"
 """End of the name of a sweep of chosen runs."""
@@ -270,7 +270,7 @@ def sweep_text(
         chosen: Fields of each point.
         seeds: Seeds of each point.
     """
-    document = {
+    document: dict[str, Any] = {
         "name": f"{sweep.name}{SUFFIX}",
         "description": f"What was chosen of {sweep.name} on its validation split",
         **({"plugins": list(sweep.plugins)} if sweep.plugins else {}),

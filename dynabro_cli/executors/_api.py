@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from dynabro_cli.errors import RunError
 
-if TYPE_CHECKING:  # it loads torch, and a worker must be under its parent's control before
+# they load all components and SQLAlchemy, and a worker must be under its parent's control before
+if TYPE_CHECKING:
     from dynabro_cli.events import Event, SaveAt
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.store.standing import Rerun

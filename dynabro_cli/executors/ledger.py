@@ -232,9 +232,9 @@ class Ledger:
         self._add(runs)
         return bool(runs)
 
-    def patience(self, others: bool) -> float | None:
-        """Return the seconds until runs in progress elsewhere are checked again; None if there are
-        none.
+    def patience(self, *, others: bool) -> float | None:
+        """Return the seconds until runs in progress elsewhere are checked again, and report to the
+        listener if they are all that is left; None if there are none.
 
         Args:
             others: True if there are runs in progress here.

@@ -87,7 +87,7 @@ class Scheduler:
         for.
         """
         self._assign(interruptions)
-        if not any(map(self._occupied, self._slots)) and self._ledger.patience(True) is None:
+        if not any(map(self._occupied, self._slots)) and self._ledger.patience(others=True) is None:
             return False
         # an open one would leave SQLite's log beside the database while nothing is written
         self._connection.close()
@@ -171,7 +171,7 @@ class Scheduler:
         if all(occupied):
             # no slot is free to take a run that is no longer made elsewhere
             return min(until, default=None)
-        elsewhere = self._ledger.patience(any(occupied))
+        elsewhere = self._ledger.patience(others=any(occupied))
         return min([*until, *([] if elsewhere is None else [elsewhere])], default=None)
 
     def _attend(self) -> None:

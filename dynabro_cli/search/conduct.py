@@ -4,6 +4,7 @@ values of the study.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -375,11 +376,11 @@ class SearchLedger(Ledger):
     def _elsewhere_runs(self) -> int:
         return sum(study.elsewhere for study in self.searches)
 
-    def patience(self, others: bool) -> float | None:
-        """Return the seconds until runs or trials in progress elsewhere are checked again; None if
-        there are none.
+    def patience(self, *, others: bool) -> float | None:
+        """Return the seconds until runs or trials in progress elsewhere are checked again, and
+        report to the listener if they are all that is left; None if there are none.
         """
-        seconds = super().patience(others)
+        seconds = super().patience(others=others)
         if self._ask_again == math.inf:
             return seconds
         if not others:
@@ -484,7 +485,7 @@ def conduct(
     rerun = options.rerun == "changed"
     slots = slots_of(kept, places, places.most, files, repeat=changed if rerun else never)
     entry = SweepEntry(
-        engine,
+        kept,
         name=search.sweep.name,
         runs=runs,
         listed={},
@@ -493,7 +494,11 @@ def conduct(
         text=text,
     )
     ledger = SearchLedger([], options, files, watcher, sharing=places.sharing)
-    with entry, heartbeats(engine, [*(slot.recorder.owner for slot in slots), entry.owner]):
+    with (
+        contextlib.closing(kept),  # after the end of the sweep's row is written
+        entry,
+        heartbeats(engine, [*(slot.recorder.owner for slot in slots), entry.owner]),
+    ):
         again = {"retry_failed": options.retry_failed, "rerun_changed": rerun}
         ledger.searches = [
             StudyInProgress(

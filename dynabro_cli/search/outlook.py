@@ -57,17 +57,17 @@ def outlook(search: Search) -> Outlook:
     samples: list[Run] = []
     legal, idle = 0, list[str]()
     for number, (name, fixed) in enumerate(search.points()):
-        example, first, used = _legal(
+        example, problem, count, unused = _legal(
             search, space, fixed, MOST_CHECKED if number == 0 or idle else 0
         )
         if example is None:
-            problems.append(f"{name}: no combination can run, first because {first}")
+            problems.append(f"{name}: no combination can run, first because {problem}")
             continue
         problems += [line for line in _goal_problems(search, example) if line not in problems]
         samples.append(example)
         if number == 0:
-            legal, idle = used[0], used[1] if space.size <= MOST_CHECKED else []
-        idle = [entry for entry in idle if entry in used[1]]
+            legal, idle = count, unused if space.size <= MOST_CHECKED else []
+        idle = [entry for entry in idle if entry in unused]
     if problems:
         raise SpecError(problems)
     trials = search.trials or legal
@@ -79,11 +79,11 @@ def outlook(search: Search) -> Outlook:
         if then is None
         else min(then.best + then.first, trials) * len(set(then.seeds) - set(search.seeds))
     )
-    count = len(samples)
+    searches = len(samples)
     return Outlook(
-        count,
-        count * trials,
-        count * (trials * len(search.seeds) + repeated),
+        searches,
+        searches * trials,
+        searches * (trials * len(search.seeds) + repeated),
         space.size,
         legal,
         tuple(samples),
@@ -93,8 +93,8 @@ def outlook(search: Search) -> Outlook:
 
 def _legal(
     search: Search, space: Space, fixed: Values, most: int
-) -> tuple[Run | None, str, tuple[int, list[str]]]:
-    """Return a run of a search, or the first problem; and the number of legal combinations with the
+) -> tuple[Run | None, str, int, list[str]]:
+    """Return a run of a search, or the first problem; and the number of legal combinations, and the
     entries in none of them.
 
     All combinations are resolved up to ``most``; with 0, resolving stops at the first run.
@@ -120,7 +120,8 @@ def _legal(
     return (
         example,
         problem,
-        (legal, [f"{label}={text}" for label, text in every if (label, text) not in used]),
+        legal,
+        [f"{label}={text}" for label, text in every if (label, text) not in used],
     )
 
 

@@ -41,8 +41,8 @@ from dynabro_cli.store.standing import (
     take_place,
 )
 from dynabro_cli.store.tables import (
-    ENDED,
     RERUN_SUFFIX,
+    RESULT_STATUSES,
     evaluations,
     identities,
     metrics,
@@ -427,10 +427,10 @@ class Recorder:
         """Return True if one of this recorder's earlier attempts has stored the run's end: only the
         answer was lost.
         """
-        owner = connection.execute(
+        ended_at = connection.execute(
             select(runs.c.finished_at).where(runs.c.id == self._run_id)
         ).scalar()
-        return owner is not None and owner in attempts
+        return ended_at is not None and ended_at in attempts
 
     def _lost(self, connection: Connection) -> DynabroError:
         """Leave the current run, which this recorder does not own any more; return the error with
@@ -451,7 +451,7 @@ class Recorder:
         )
 
     def _end(self, status: str, changes: dict[str, Any]) -> None:
-        done = status in ENDED
+        done = status in RESULT_STATUSES
         self._commit(
             {"status": status} | changes | ({"checkpoint": None} if done else {}),
             ending=True,

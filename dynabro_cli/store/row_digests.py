@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Table, Text, bindparam, update
 
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.tables import (
-    RESULTS,
+    HAS_RESULT,
     byzantine_counts,
     evaluations,
     identities,
@@ -59,9 +59,9 @@ def digests(connection: Connection, run_id: int | None = None) -> dict[int, str]
     names = ", ".join(INSTEAD.get(name, name) for name in runs.c.keys() if name not in LEFT_OUT)  # noqa: SIM118
     hashes = {
         row[0]: hashlib.sha256()
-        for row in _rows(connection, f"SELECT id FROM runs WHERE {RESULTS}", "id", run_id)
+        for row in _rows(connection, f"SELECT id FROM runs WHERE {HAS_RESULT}", "id", run_id)
     }
-    statements = [("runs", f"SELECT id, {names} FROM runs WHERE {RESULTS}", "id")]
+    statements = [("runs", f"SELECT id, {names} FROM runs WHERE {HAS_RESULT}", "id")]
     statements += [
         (table.name, _statement(table), _order(table, connection.dialect.name)) for table in OF_RUNS
     ]
@@ -94,7 +94,9 @@ def changed(connection: Connection) -> dict[int, str]:
     """
     stored = {
         row[0]: row[1]
-        for row in connection.exec_driver_sql(f"SELECT id, rows_digest FROM runs WHERE {RESULTS}")
+        for row in connection.exec_driver_sql(
+            f"SELECT id, rows_digest FROM runs WHERE {HAS_RESULT}"
+        )
     }
     return {
         number: "it has no digest of its rows"

@@ -26,7 +26,7 @@ from dynabro_cli.store.open.servers import through_outages
 from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
 from dynabro_cli.store.ownership import database_time, lease_seconds, presumed_dead, silence
 from dynabro_cli.store.read.searches import refuse_name_of_search
-from dynabro_cli.store.tables import ENDED, RERUN_SUFFIX, runs, sweeps
+from dynabro_cli.store.tables import RERUN_SUFFIX, RESULT_STATUSES, runs, sweeps
 
 Row = Mapping[str, Any] | RowMapping
 Repeat = Callable[[Row], bool]
@@ -100,7 +100,7 @@ class StoredState(NamedTuple):
     def of(cls, run_key: str, look_up: Callable[[str], Row | None], repeat: Repeat) -> StoredState:
         """Return the state of the run with a key, whose rows ``look_up`` returns by their keys."""
         row, key = look_up(run_key), run_key
-        if row is not None and row["status"] in ENDED:
+        if row is not None and row["status"] in RESULT_STATUSES:
             if not repeat(row):
                 return cls("stored", row, key)
             key += RERUN_SUFFIX
@@ -202,7 +202,7 @@ def repetition(
     if unfinished is not None:
         return UpTo(unfinished, goes_on=True)
     highest = connection.execute(
-        select(func.max(runs.c.id)).where(runs.c.status.in_((*ENDED, "failed")))
+        select(func.max(runs.c.id)).where(runs.c.status.in_((*RESULT_STATUSES, "failed")))
     ).scalar()
     return UpTo(highest or 0)
 
@@ -271,14 +271,18 @@ class Standing:
     def _ended(self, run_key: str) -> dt.datetime | None:
         row = self._rows.get(run_key)
         return (
-            row["finished_at"] if row is not None and row["status"] in (*ENDED, "failed") else None
+            row["finished_at"]
+            if row is not None and row["status"] in (*RESULT_STATUSES, "failed")
+            else None
         )
 
     def compare(self, keys: Iterable[str]) -> CodeComparison:
         """Compare the code and data of the runs that have a result with the current ones."""
         rows = (self._rows.get(key) for key in keys)
         texts = (
-            (row["code_digests"], 1) for row in rows if row is not None and row["status"] in ENDED
+            (row["code_digests"], 1)
+            for row in rows
+            if row is not None and row["status"] in RESULT_STATUSES
         )
         return compare(texts, self._folder)
 

@@ -41,9 +41,9 @@ STATUSES = ("running", "finished", "diverged", "interrupted", "failed", "pruned"
 SWEEP_STATUSES = ("running", "finished", "failed", "interrupted")
 TRIAL_STATUSES = ("running", "finished", "pruned", "failed")
 
-ENDED = ("finished", "diverged")
+RESULT_STATUSES = ("finished", "diverged")
 """Statuses of a run with a result."""
-RESULTS = f"status IN {ENDED}"
+HAS_RESULT = f"status IN {RESULT_STATUSES}"
 """SQL condition for the runs with a result."""
 RERUN_SUFFIX = "+rerun"
 """Suffix of a repetition's key until the repetition is complete and replaces the first result."""

@@ -13,7 +13,7 @@ from dynabro_cli.experiment.complete import parse_drops
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._tables import draw_table
 from dynabro_cli.store.read.queries import query, quoted
-from dynabro_cli.store.tables import RESULTS
+from dynabro_cli.store.tables import HAS_RESULT
 
 ROWS = {
     "architecture": "architecture",
@@ -75,7 +75,7 @@ def _rates(results: Results, row: Mapping[Hashable, Any]) -> str:
     """Return the learning rates of the paper's methods, of the stored runs that are comparable with
     a row.
     """
-    condition = f"{RESULTS} AND workers = {row['workers']}" + "".join(
+    condition = f"{HAS_RESULT} AND workers = {row['workers']}" + "".join(
         f" AND {name} = {quoted(str(row[name]))}"
         for name in ("task", "model", "sweep")
         if row.get(name)

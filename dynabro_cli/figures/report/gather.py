@@ -25,7 +25,7 @@ from dynabro_cli.figures.any.timeline import TICKS, masks_of
 from dynabro_cli.figures.report.findings import answers, findings, searched
 from dynabro_cli.store.origin import words_of
 from dynabro_cli.store.read.queries import query
-from dynabro_cli.store.tables import RESULTS
+from dynabro_cli.store.tables import HAS_RESULT
 
 CURVE_POINTS, ALL_POINTS, FEWEST_POINTS = 100, 50_000, 10
 """Most points of a curve; of all curves together; and the number that each curve keeps in any
@@ -326,7 +326,7 @@ def _about(results: Results, describe: Callable[[str], str]) -> list[Value]:
 
 def _statuses(results: Results, where: str | None) -> dict[str, int]:
     """Return the number of runs without a result by status; they are not in the report."""
-    condition = f"NOT ({RESULTS})" + (f" AND ({where})" if where else "")
+    condition = f"NOT ({HAS_RESULT})" + (f" AND ({where})" if where else "")
     counts = query(
         results.engine,
         f"SELECT status, COUNT(*) AS n FROM runs WHERE {condition} GROUP BY status ORDER BY status",

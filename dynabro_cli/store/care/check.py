@@ -13,7 +13,7 @@ from dynabro_cli.limits import CONTROL
 from dynabro_cli.store import row_digests, trials
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import snapshot
-from dynabro_cli.store.open.schema import foreign_objects, schema_of
+from dynabro_cli.store.open.schema import schema_of, view_and_trigger_problems
 from dynabro_cli.store.open.value_types import (
     of_another_type,
     of_wrong_type,
@@ -74,7 +74,7 @@ def check(database: str) -> Report:
     """
     with snapshot(database) as connection:
         damages = damage(connection)
-        problems = [_plain(line) for line in foreign_objects(schema_of(connection))]
+        problems = [_plain(line) for line in view_and_trigger_problems(schema_of(connection))]
         if damages:  # nothing in a damaged file is reliable
             return Report({}, 0, 0, damages, [])
         problems += _orphans(connection)

@@ -19,14 +19,21 @@ from dynabro_cli.store.care.check import damage, unsound_others, unsound_runs
 from dynabro_cli.store.environments import VERSIONS, as_columns
 from dynabro_cli.store.open.engine import open_for_writing, snapshot
 from dynabro_cli.store.open.files import sqlite_path
-from dynabro_cli.store.open.schema import refuse_foreign_objects, schema_of
+from dynabro_cli.store.open.schema import refuse_view_and_trigger_problems, schema_of
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.open.value_types import moment, sane_row, unsound_rows
 from dynabro_cli.store.origin import copy_diff
 from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
 from dynabro_cli.store.row_digests import OF_RUNS
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.tables import ENDED, RERUN_SUFFIX, TIMES, runs, sweeps, verified_kappa
+from dynabro_cli.store.tables import (
+    RERUN_SUFFIX,
+    RESULT_STATUSES,
+    TIMES,
+    runs,
+    sweeps,
+    verified_kappa,
+)
 from dynabro_cli.store.tables import trials as trials_table
 
 BATCH_ROWS = 10_000
@@ -278,7 +285,7 @@ def _rehearse(
         )
         return
     with snapshot(database) as connection:
-        refuse_foreign_objects(schema_of(connection), database, writing=True)
+        refuse_view_and_trigger_problems(schema_of(connection), database, writing=True)
         merged.kappas = len(kappas.news(reading, connection))
         fresh, merged.other_searches = trials.news(reading, connection)
         merged.trials = len(fresh)
@@ -311,7 +318,7 @@ def _by_key(connection: Connection) -> dict[str, RowMapping]:
 
 def _versions(there: list[RowMapping], here: dict[str, RowMapping]) -> dict[str, int]:
     return versions(
-        row["code_digests"] for row in (*there, *here.values()) if row["status"] in ENDED
+        row["code_digests"] for row in (*there, *here.values()) if row["status"] in RESULT_STATUSES
     )
 
 
@@ -328,9 +335,9 @@ def _decide(there: RowMapping, here: RowMapping | None, connection: Connection |
         return "left"
     if here is None:
         return "copied"
-    if there["status"] not in ENDED:
+    if there["status"] not in RESULT_STATUSES:
         return "left"
-    if here["status"] in ENDED:
+    if here["status"] in RESULT_STATUSES:
         return "here"
     live = (
         connection is not None

@@ -28,7 +28,7 @@ from dynabro_cli.store.open.files import read_only_uri, sqlite_path
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.read.queries import list_runs
 from dynabro_cli.store.tables import (
-    RESULTS,
+    HAS_RESULT,
     byzantine_counts,
     diffs,
     environments,
@@ -240,7 +240,7 @@ def _fill(
     fits = f":every % rounds_every {{}} 0 AND ({where or 'TRUE'})"
     plan = connection.execute(
         f"SELECT id, CASE WHEN {fits.format('=')} THEN :every ELSE rounds_every END, "
-        f"{fits.format('<>')}, ({points or 'TRUE'}) FROM runs WHERE {RESULTS} ORDER BY id",
+        f"{fits.format('<>')}, ({points or 'TRUE'}) FROM runs WHERE {HAS_RESULT} ORDER BY id",
         {"every": every},
     ).fetchall()
     if not plan:
@@ -249,9 +249,9 @@ def _fill(
         )
     nobody = NOBODY if anonymous else {}
     ended = "SELECT id FROM main.sweeps WHERE status <> 'running'"
-    used = f"SELECT environment_id FROM main.runs WHERE {RESULTS}"
+    used = f"SELECT environment_id FROM main.runs WHERE {HAS_RESULT}"
     _copy(connection, environments, f"id IN ({used})")
-    _copy(connection, runs, RESULTS, instead=nobody.get("runs"))
+    _copy(connection, runs, HAS_RESULT, instead=nobody.get("runs"))
     _copy(connection, sweeps, f"id IN ({ended})", instead=nobody.get("sweeps"))
     _copy(connection, sweep_runs, f"sweep_id IN ({ended})")
     # a sweep in progress is not copied, so that no trial may refer to it

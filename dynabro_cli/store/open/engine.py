@@ -38,8 +38,8 @@ from dynabro_cli.store.open.files import (
 )
 from dynabro_cli.store.open.schema import (
     VERSION_TABLE,
-    refuse_foreign_objects,
-    refuse_other_tables,
+    refuse_missing_tables,
+    refuse_view_and_trigger_problems,
     schema_of,
 )
 from dynabro_cli.store.open.servers import server_reader, server_writer, through_outages
@@ -124,9 +124,9 @@ def open_read_only(
         name = shown(database)
         raise EmptyDatabaseError(f"{name} has no tables yet. Try: dynabro run --db {name}")
     check_version(version, database)
-    refuse_other_tables(schema, database)
+    refuse_missing_tables(schema, database)
     if not any_view:
-        refuse_foreign_objects(schema, database, writing=False)
+        refuse_view_and_trigger_problems(schema, database, writing=False)
     return engine
 
 
@@ -173,8 +173,8 @@ def _create_or_check(connection: Connection, database: str) -> None:
         return
     check_version(version, database)
     schema = schema_of(connection)
-    refuse_other_tables(schema, database)
-    refuse_foreign_objects(schema, database, writing=True)
+    refuse_missing_tables(schema, database)
+    refuse_view_and_trigger_problems(schema, database, writing=True)
     _renew_views(connection)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dynabro_cli.experiment.key import run_key
 from dynabro_cli.store.open.value_types import moment
-from dynabro_cli.store.tables import ENDED, RERUN_SUFFIX, STATUSES, TIMES
+from dynabro_cli.store.tables import RERUN_SUFFIX, RESULT_STATUSES, STATUSES, TIMES
 
 
 def spec_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -39,7 +39,7 @@ def row_problems(run: Mapping[str, Any]) -> list[str]:
         for name in TIMES
         if run[name] is not None and moment(run[name]) is None
     ]
-    if run["status"] in ENDED and run["run_key"].endswith(RERUN_SUFFIX):
+    if run["status"] in RESULT_STATUSES and run["run_key"].endswith(RERUN_SUFFIX):
         problems.append(f"its key ends in {RERUN_SUFFIX}, though it is complete")
     return problems + _key_problems(run)
 

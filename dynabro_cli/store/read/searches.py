@@ -11,7 +11,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Engine, RowMapping, fu
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.store.open.translation import translated_errors
-from dynabro_cli.store.tables import ENDED, evaluations, runs, sweeps, trials
+from dynabro_cli.store.tables import RESULT_STATUSES, evaluations, runs, sweeps, trials
 
 
 class Goal(NamedTuple):
@@ -101,7 +101,9 @@ def ends_of(connection: Connection, keys: Collection[str], goal: str) -> dict[st
                 if row["status"] == "finished" and row["value"] is not None
                 else source.worst
             )
-            ends[row["run_key"]] = RunEnd(row["status"], number if row["status"] in ENDED else None)
+            ends[row["run_key"]] = RunEnd(
+                row["status"], number if row["status"] in RESULT_STATUSES else None
+            )
     return ends
 
 
