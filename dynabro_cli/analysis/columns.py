@@ -239,18 +239,18 @@ def tick(runs: pd.DataFrame, column: str, value: Any) -> str:
     """Return a value for an axis; switching rates as K if all strategies have one."""
     if column == "switching" and is_number(runs, column):
         first = runs[runs["switching"] == value].iloc[0]
-        return rate(first["spec"]["switching"])
+        return switching_rate(first["spec"]["switching"])
     return short(str(value), 24)
 
 
 def axis_label(runs: pd.DataFrame, column: str) -> str:
     """Return the name of an axis that shows a column."""
     if column == "switching" and is_number(runs, column):
-        return rate_axis(runs["clock"])
+        return switching_axis(runs["clock"])
     return name_of(column)
 
 
-def rates_of(runs: pd.DataFrame, compared: pd.Series[Any]) -> str:
+def learning_rates_note(runs: pd.DataFrame, compared: pd.Series[Any]) -> str:
     """Return a line with the learning rates of the compared things; empty if all have the same."""
     rates = {
         str(name): tuple(sorted(set(group)))
@@ -306,12 +306,12 @@ def _method(mapping: Mapping[str, Any]) -> str:
     return titles.get(name, str(name))
 
 
-def rate(mapping: Mapping[str, Any]) -> str:
+def switching_rate(mapping: Mapping[str, Any]) -> str:
     """Return K of a periodic strategy, and the infinity sign for the static one."""
     return "\N{INFINITY}" if mapping["name"] == "static" else str(mapping.get("K", "?"))
 
 
-def rate_axis(clocks: Iterable[str]) -> str:
+def switching_axis(clocks: Iterable[str]) -> str:
     """Return the name of an axis of switching rates, for runs whose identities change by these
     clocks.
     """

@@ -28,7 +28,7 @@ ComputeIdentities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
 MeasureWindow = Callable[[Mapping[str, Any]], tuple[int, bool, bool]]
 LAST = "SELECT run_id, MAX(round) FROM metrics WHERE {} GROUP BY run_id"
 """The last evaluation of some runs with numbers of plugins, as SQL."""
-ADVERSARY = ("method", "attack", "attack_entry", "clock", "workers", "budget")
+ADVERSARY_INPUTS = ("method", "attack", "attack_entry", "clock", "workers", "budget")
 """Columns that say which adversary a run met."""
 WORKERS = re.compile(r"\[([1-9][0-9]{0,8}(,[1-9][0-9]{0,8})*)?\]")
 """Numbers of workers, as the recorder writes them."""
@@ -196,14 +196,14 @@ def rows_with(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     return frame
 
 
-def in_order(runs: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:
+def runs_of_plan(runs: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:
     """Return the runs of a plan, in its order."""
     places = {key: place for place, key in enumerate(planned["run_key"])}
     order = runs["run_key"].map(places).dropna().sort_values().index
     return runs.loc[order].reset_index(drop=True)
 
 
-def as_stored(planned: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def plan_as_stored(planned: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return a plan in which a run that is not stored is replaced by one that is, and differs only
     in fields without effect.
     """
@@ -231,7 +231,7 @@ def missing(results: Results) -> tuple[pd.DataFrame, int]:
 
 def adversaries_of(frame: pd.DataFrame) -> list[Adversary]:
     """Return the adversary that each run met."""
-    return list(adversaries(frame[list(ADVERSARY)].to_dict("records")))
+    return list(adversaries(frame[list(ADVERSARY_INPUTS)].to_dict("records")))
 
 
 def normal_forms(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -81,7 +81,7 @@ class Options:
     weights: SaveAt = "never"
 
     @property
-    def entry(self) -> str | None:
+    def sweep_row(self) -> str | None:
         """The name of the sweep's row in ``sweeps``: each shard has its own rows and reruns."""
         return self.sweep if self.shard is None else f"{self.sweep} {self.shard}"
 

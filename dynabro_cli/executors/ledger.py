@@ -33,13 +33,13 @@ whatever runs elsewhere.
 
 @dataclass
 class Job:
-    """A run, its place among all runs, how it shares a device, and the number of processes that
+    """A run, its index among all runs, how it shares a device, and the number of processes that
     died under it.
 
     ``alone`` is True for a second attempt on a GPU, without CUDA's multi-process service.
     """
 
-    place: int
+    index: int
     run: Run
     sharing: Sharing
     crashes: int = 0
@@ -178,7 +178,7 @@ class Ledger:
             if not queues:
                 return None
             # a place of a GPU takes a run for the CPU only if no other run can be there
-            first = min(queues, key=lambda sharing: (not sharing.gpu, queues[sharing][0].place))
+            first = min(queues, key=lambda sharing: (not sharing.gpu, queues[sharing][0].index))
             job = queues[first].popleft()
             if not self.wanted(job.run):
                 continue
@@ -221,8 +221,8 @@ class Ledger:
     def _add(self, runs: Sequence[Run]) -> None:
         self._queue(
             *(
-                Job(place, run, self._sharing(run))
-                for place, run in enumerate(runs, len(self.outcomes))
+                Job(index, run, self._sharing(run))
+                for index, run in enumerate(runs, len(self.outcomes))
             )
         )
         self.outcomes += [Outcome(run, "interrupted", None) for run in runs]
@@ -391,7 +391,7 @@ class Ledger:
     ) -> None:
         """Note the outcome of a run."""
         outcome = Outcome(job.run, status, message, failure)
-        self.outcomes[job.place] = outcome
+        self.outcomes[job.index] = outcome
         if not self.stopping:
             self._listener.ended(number, outcome)
 

@@ -155,7 +155,7 @@ class Scheduler:
             resume=slot.recorder.checkpoint(run.key),
             checkpoint_every=how.checkpoint_every,
             log=slot.log.path if slot.log else None,
-            check="nothing" if how.force else self._backend.check,
+            memory_check="nothing" if how.force else self._backend.memory_check,
             plugins=digests.with_imports(plugins.loaded()),
             weights=how.weights,
             mps=slot.mps_of_run,
@@ -226,7 +226,7 @@ class Scheduler:
             self._backend.answer(slot.number, ours)
         else:
             self._ledger.record(slot, message)
-            if isinstance(message, Checkpointed) and self._backend.forgiving:
+            if isinstance(message, Checkpointed) and self._backend.checkpoint_resets_retries:
                 job.crashes = 0
             if slot.job is not None and self._ledger.prunes(job.run, message):
                 self._ledger.prune(slot)
@@ -234,7 +234,7 @@ class Scheduler:
 
     def _lose(self, slot: Slot, end: Ended) -> None:
         """Handle the end of a process or task; without a last message, its run is lost."""
-        word = self._backend.word
+        maker = self._backend.maker
         if slot.job is None:
             pass
         elif self._ledger.stopping:
@@ -245,11 +245,11 @@ class Scheduler:
             self._false_starts += end.counts
             if self._false_starts >= FALSE_STARTS:
                 raise RunError(
-                    f"{FALSE_STARTS} starts of a {word} in a row failed before a run began; the "
-                    f"last {word} {end.how}"
+                    f"{FALSE_STARTS} starts of a {maker} in a row failed before a run began; the "
+                    f"last {maker} {end.how}"
                 )
-        elif not self._ledger.retry(slot, f"its {word} {end.how}"):
-            text = f"its {word} {end.how}" + (
+        elif not self._ledger.retry(slot, f"its {maker} {end.how}"):
+            text = f"its {maker} {end.how}" + (
                 f" ({slot.job.crashes + 1} attempts)" if slot.job.crashes else ""
             )
             self._ledger.fail(slot, Failure(text, text, expected=False))

@@ -79,12 +79,12 @@ def make_all(
     ledger = Ledger(runs, options, files, listener, standing.stored(keys), places.sharing)
     owners = [slot.recorder.owner for slot in slots]
     entry = None
-    if options.entry is not None:  # runs without a common name are no sweep
+    if options.sweep_row is not None:  # runs without a common name are no sweep
         entry = SweepEntry(
             kept,
-            name=options.entry,
+            name=options.sweep_row,
             runs=len(runs),
-            listed=standing.ends(keys),
+            listed=standing.end_times(keys),
             jobs=options.jobs or 1,
             executor=options.executor,
             text=functools.partial(_text, options.sweep, options.sweep_text),
@@ -111,9 +111,9 @@ def keep_list(engine: Engine, runs: Sequence[Run], options: Options, standing: S
     keys = [run.key for run in runs]
     with SweepEntry(
         engine,
-        name=str(options.entry),
+        name=str(options.sweep_row),
         runs=len(runs),
-        listed=standing.ends(keys),
+        listed=standing.end_times(keys),
         stored_before=len(runs),
         jobs=1,
         executor=options.executor,

@@ -60,11 +60,11 @@ MemoryCheck = Literal["nothing", "gpu", "all"]
 class Request:
     """A run to be made: the fields of its complete spec, its key, and how to make it.
 
-    ``check`` says which memory is compared with the run's needs before it starts: the memory of the
-    GPU, if others have checked the machine's already, or all memory. ``plugins`` are the parent's
-    plugins. ``weights`` says when the run sends its model. With ``most_threads`` a small model
-    takes one thread, not ``threads``. ``mps`` is the folder of CUDA's multi-process service, or a
-    folder without one; None leaves the choice to the environment.
+    ``memory_check`` says which memory is compared with the run's needs before it starts: the memory
+    of the GPU, if others have checked the machine's already, or all memory. ``plugins`` are the
+    parent's plugins. ``weights`` says when the run sends its model. With ``most_threads`` a small
+    model takes one thread, not ``threads``. ``mps`` is the folder of CUDA's multi-process service,
+    or a folder without one; None leaves the choice to the environment.
     """
 
     spec: dict[str, Any]
@@ -76,7 +76,7 @@ class Request:
     resume: bytes | None = None
     checkpoint_every: float = math.inf
     log: Path | None = None
-    check: MemoryCheck = "nothing"
+    memory_check: MemoryCheck = "nothing"
     plugins: tuple[Plugin, ...] = ()
     weights: SaveAt = "never"
     most_threads: bool = False
@@ -110,7 +110,7 @@ class Misplaced:
     """
 
 
-Message = Ready | Begun | Left | Misplaced | Event | Failure
+WorkerMessage = Ready | Begun | Left | Misplaced | Event | Failure
 Simulate = Callable[[Request, Callable[[], bool]], Iterator[Event]]
 
 
@@ -200,9 +200,11 @@ def simulation() -> Simulate:
                 "the worker process takes the spec for another run; it has another version of "
                 "dynabro or a component"
             )
-        if request.check == "all" or (request.check == "gpu" and request.device != "cpu"):
+        if request.memory_check == "all" or (
+            request.memory_check == "gpu" and request.device != "cpu"
+        ):
             device, compiles = device_of(run, request.device), request.compile != "off"
-            check_room(run, device, compiles=compiles, host=request.check == "all")
+            check_room(run, device, compiles=compiles, host=request.memory_check == "all")
         return simulate_run(
             run,
             data_dir=request.data_dir,
@@ -254,7 +256,9 @@ def answer(connection: Connection, simulate: Simulate) -> None:
             tidy()
 
 
-def messages(simulate: Simulate, request: Request, asked: Callable[[], bool]) -> Iterator[Message]:
+def messages(
+    simulate: Simulate, request: Request, asked: Callable[[], bool]
+) -> Iterator[WorkerMessage]:
     """Yield the messages about a run: ``Begun``, its events, and ``Left`` or ``Failure`` if it ends
     without a result.
 

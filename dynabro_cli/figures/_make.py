@@ -19,10 +19,10 @@ from dynabro_cli.analysis.results import (
     ComputeIdentities,
     MeasureWindow,
     Results,
-    as_stored,
-    in_order,
     missing,
+    plan_as_stored,
     read_runs,
+    runs_of_plan,
 )
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
@@ -172,12 +172,12 @@ class Studio:
             *(() if settings else grid.variants),
         ]
         for variant in variants:
-            planned = as_stored(
+            planned = plan_as_stored(
                 pd.DataFrame(self._planned(grid.sweep, variant.settings)), self._runs
             )
             for column, values in grid.only:
                 planned = planned[planned[column].isin(values)]
-            runs = in_order(self._runs, planned)
+            runs = runs_of_plan(self._runs, planned)
             if len(runs):
                 return self._save(name, self._results(runs, planned, variant.label), None, saved_as)
         return None

@@ -17,11 +17,11 @@ from dynabro_cli.analysis.columns import (
     RULE,
     RULES,
     TASKS,
+    learning_rates_note,
     method_label,
     method_names,
-    rate,
-    rates_of,
     short,
+    switching_rate,
 )
 from dynabro_cli.analysis.results import Results, missing
 from dynabro_cli.components import format_value
@@ -92,7 +92,7 @@ def matrix_of_panels(
     return blank(rows, columns, height=rest + height * rows, **shared)
 
 
-def methods(results: Results) -> dict[str, str]:
+def method_labels(results: Results) -> dict[str, str]:
     """Return the label of each planned method, in the plan's order."""
     first = results.planned.drop_duplicates("method")
     return {
@@ -101,11 +101,11 @@ def methods(results: Results) -> dict[str, str]:
     }
 
 
-def rates(results: Results) -> dict[str, str]:
+def switching_labels(results: Results) -> dict[str, str]:
     """Return the label of each planned switching strategy, K or infinity, in the plan's order."""
     first = results.planned.drop_duplicates("switching")
     return {
-        switching: rate(spec["switching"])
+        switching: switching_rate(spec["switching"])
         for switching, spec in zip(first["switching"], first["spec"], strict=True)
     }
 
@@ -275,7 +275,7 @@ def legend(
     The learning rates of planned runs are in brackets if methods differ in them.
     """
     if planned is not None:
-        labels, title = rated(labels, planned)
+        labels, title = with_learning_rates(labels, planned)
     lines = [
         Line2D([], [], color=look.color, marker=look.marker, linestyle=look.dash)
         for look in series.values()
@@ -291,7 +291,9 @@ def legend(
         )
 
 
-def rated(labels: dict[str, str], planned: pd.DataFrame) -> tuple[dict[str, str], str]:
+def with_learning_rates(
+    labels: dict[str, str], planned: pd.DataFrame
+) -> tuple[dict[str, str], str]:
     """Return the labels of methods with learning rates that most methods do not have, and a line
     about the others.
     """
@@ -373,7 +375,7 @@ def subtitle(
     lines = [", ".join(words), what]
     if numbers is not None:
         lines[1] = ", ".join(filter(None, (what, _seeds(numbers, spread, bars=spread != "std"))))
-        lines.append(rates_of(runs, method_names(runs)))
+        lines.append(learning_rates_note(runs, method_names(runs)))
     write_above(figure, [line for line in lines if line])
 
 

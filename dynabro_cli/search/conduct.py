@@ -61,7 +61,7 @@ class Watcher(Listener, Protocol):
 
 
 @dataclass
-class _Open:
+class _OpenTrial:
     """A trial in progress here.
 
     Attributes:
@@ -113,8 +113,8 @@ class StudyInProgress:
         self._search, self._study = search, study
         self._connection, self._watcher = connection, watcher
         self._sweep_id = sweep_id
-        self._open: dict[int, _Open] = {}
-        self._by_key: dict[str, list[_Open]] = {}
+        self._open: dict[int, _OpenTrial] = {}
+        self._by_key: dict[str, list[_OpenTrial]] = {}
         # the held runs of trials that their first run did not end
         self._freed: list[Sequence[Run]] = []
         self._done, self._since = False, 0
@@ -126,7 +126,7 @@ class StudyInProgress:
                 database, study.name, sweep_id, failed=retry_failed, changed=rerun_changed
             )
             rows = trials_of(database, study.name)
-            trials.list_runs(database, sweep_id, [key for row in rows for key in row.run_keys])
+            trials.add_to_list(database, sweep_id, [key for row in rows for key in row.run_keys])
             return ours, rows
 
         self._ours, rows = self._do(take_over)
@@ -212,7 +212,7 @@ class StudyInProgress:
     def _begin(
         self, number: int, runs: Sequence[Run], parameters: Mapping[str, object]
     ) -> Sequence[Run]:
-        trial = _Open(number, runs, {run.key for run in runs})
+        trial = _OpenTrial(number, runs, {run.key for run in runs})
         if self._search.pruner == SEEDS and not self._study.is_first(parameters):
             trial.held = runs[1:]
         self._open[number] = trial
@@ -231,7 +231,7 @@ class StudyInProgress:
         rows = self._do(trials_of, self._study.name)
         repeated = repeated_of(self._search, self._study, rows)
         runs = {run.key: run for row in repeated for run in self._study.again(row, then.seeds)}
-        self._do(trials.list_runs, self._sweep_id, list(runs))
+        self._do(trials.add_to_list, self._sweep_id, list(runs))
         self._watcher.repeating(self._study.name, len(runs))
         return list(runs.values())
 
@@ -299,7 +299,7 @@ class StudyInProgress:
             if trial.number in self._open and (trial.status is not None or not trial.unfinished):
                 self._settle(trial)
 
-    def _judge(self, trial: _Open, key: str) -> None:
+    def _judge(self, trial: _OpenTrial, key: str) -> None:
         """Report a trial's first seed to the pruner; end the trial, or free its other runs."""
         end = self._do(ends_of, [key], self._search.goal).get(key)
         ends = (
@@ -328,7 +328,7 @@ class StudyInProgress:
             error.exit_code = failure.exit_code
             raise error
 
-    def _settle(self, trial: _Open) -> None:
+    def _settle(self, trial: _OpenTrial) -> None:
         """Store the end of a trial, then report it to the study and the watcher."""
         del self._open[trial.number]
         keys = [run.key for run in trial.runs]
@@ -353,7 +353,7 @@ class SearchLedger(Ledger):
     searches of the file.
     """
 
-    searches: Sequence[StudyInProgress] = ()
+    studies: Sequence[StudyInProgress] = ()
     _ask_again = 0.0
     """The time, by ``time.monotonic``, at which the searches may have another trial."""
 
@@ -364,7 +364,7 @@ class SearchLedger(Ledger):
         repetitions come after them.
         """
         if time.monotonic() >= self._ask_again:
-            for study in self.searches:
+            for study in self.studies:
                 if runs := study.more():
                     return runs
             self._ask_again = (
@@ -374,7 +374,7 @@ class SearchLedger(Ledger):
 
     @property
     def _elsewhere_runs(self) -> int:
-        return sum(study.elsewhere for study in self.searches)
+        return sum(study.elsewhere for study in self.studies)
 
     def patience(self, *, others: bool) -> float | None:
         """Return the seconds until runs or trials in progress elsewhere are checked again, and
@@ -391,18 +391,18 @@ class SearchLedger(Ledger):
 
     def wanted(self, run: Run) -> bool:
         """Return False if all trials of the run have ended."""
-        return not any(study.wanted(run) is False for study in self.searches)
+        return not any(study.wanted(run) is False for study in self.studies)
 
     def prunes(self, run: Run, event: Event) -> bool:
         """Return True if the pruner ends the trials of the run."""
-        useless = [study.event(run, event) for study in self.searches]  # all learn of the event
+        useless = [study.event(run, event) for study in self.studies]  # all learn of the event
         return any(useless)
 
     def record(self, slot: Slot, event: Event) -> None:
         """Store an event; a run that resumes has evaluations that the pruner must know."""
         super().record(slot, event)
         if isinstance(event, Started) and event.resumed is not None and slot.job is not None:
-            for study in self.searches:
+            for study in self.studies:
                 study.catch_up(slot.job.run.key)
 
     def _note(
@@ -415,11 +415,11 @@ class SearchLedger(Ledger):
     ) -> None:
         super()._note(number, job, status, message, failure)
         self._ask_again = 0.0
-        for study in self.searches if not self.stopping else ():
-            study.ended(self.outcomes[job.place])
+        for study in self.studies if not self.stopping else ():
+            study.ended(self.outcomes[job.index])
 
 
-def as_stored(search: Search, connection: Connection) -> Search:
+def with_stored_spelling(search: Search, connection: Connection) -> Search:
     """Return the search, with the spelling of the stored search that it continues; itself if none
     is stored.
 
@@ -459,8 +459,8 @@ def conduct(
     runs: int,
     files: SideFiles | None = None,
 ) -> Search:
-    """Make the trials of a search until none is left; return ``as_stored``. Killed at any moment,
-    the same call continues.
+    """Make the trials of a search until none is left; return ``with_stored_spelling``. Killed at
+    any moment, the same call continues.
 
     Args:
         search: The search.
@@ -479,7 +479,7 @@ def conduct(
 
     def text(connection: Connection) -> str:
         nonlocal search
-        search = as_stored(search, connection)
+        search = with_stored_spelling(search, connection)
         return as_yaml(as_document(search))
 
     rerun = options.rerun == "changed"
@@ -500,7 +500,7 @@ def conduct(
         heartbeats(engine, [*(slot.recorder.owner for slot in slots), entry.owner]),
     ):
         again = {"retry_failed": options.retry_failed, "rerun_changed": rerun}
-        ledger.searches = [
+        ledger.studies = [
             StudyInProgress(
                 search, Study(search, name, fixed), kept, entry.id or 0, watcher, **again
             )

@@ -162,7 +162,7 @@ class Search:
         It is equal for two spellings of one question: ``0.10`` and ``0.1``, or another order of
         axes, entries and seeds.
         """
-        entries = (frozenset(map(_meaning, choice.entries)) for choice in self.space.choices)
+        entries = (frozenset(map(_meaning, axis.entries)) for axis in self.space.axes)
         return {
             **{
                 f"base {name}": value
@@ -268,7 +268,7 @@ class _Reading(Reading):
             )
             return None
         try:
-            entry = space_of([Axis(name, ({name: text},))]).choices[0].entries[0]
+            entry = space_of([Axis(name, ({name: text},))]).axes[0].entries[0]
             for which in range(3):
                 check_value(name, entry.probe(which).get(name, ""))
         except SpecError as error:

@@ -112,11 +112,8 @@ def _legal(
             problem = problem or error.problems[0]
             continue
         example, legal = example or run, legal + 1
-        used |= {
-            (choice.label, entry.label)
-            for choice, entry in zip(space.choices, entries, strict=True)
-        }
-    every = [(choice.label, entry.label) for choice in space.choices for entry in choice.entries]
+        used |= {(axis.label, entry.label) for axis, entry in zip(space.axes, entries, strict=True)}
+    every = [(axis.label, entry.label) for axis in space.axes for entry in axis.entries]
     return (
         example,
         problem,
@@ -130,7 +127,7 @@ def _component_problems(search: Search, space: Space) -> list[str]:
     every range.
     """
     lines = {f"{place}: {line}": None for line, place in component_problems(search.sweep).items()}
-    for entry in (entry for choice in space.choices for entry in choice.entries):
+    for entry in (entry for axis in space.axes for entry in axis.entries):
         for name, text in entry.texts.items():
             place = search.sweep.places.get((name, text), f"{name}={text}")
             lines.update(dict.fromkeys(f"{place}: {line}" for line in _range_problems(entry, name)))

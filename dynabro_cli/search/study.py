@@ -284,15 +284,11 @@ class Study:
                 (run,) = self._search.runs({**self._fixed, **dict(texts)}, self._search.seeds[:1])
             except SpecError:
                 continue
-            pairs = zip(self._space.choices, entries, strict=True)
+            pairs = zip(self._space.axes, entries, strict=True)
             combinations.append(
                 (
                     run.key,
-                    {
-                        choice.label: entry.label
-                        for choice, entry in pairs
-                        if len(choice.entries) > 1
-                    },
+                    {axis.label: entry.label for axis, entry in pairs if len(axis.entries) > 1},
                 )
             )
         return combinations
@@ -319,13 +315,13 @@ def _distributions(space: Space) -> dict[str, BaseDistribution]:
     single ones.
     """
     distributions: dict[str, BaseDistribution] = {}
-    for choice in space.choices:
-        if len(choice.entries) > 1:
-            distributions[choice.label] = optuna.distributions.CategoricalDistribution(
-                [entry.label for entry in choice.entries]
+    for axis in space.axes:
+        if len(axis.entries) > 1:
+            distributions[axis.label] = optuna.distributions.CategoricalDistribution(
+                [entry.label for entry in axis.entries]
             )
             continue
-        (entry,) = choice.entries
+        (entry,) = axis.entries
         for field in entry.texts:
             for name, range_ in zip(entry.names[field], entry.ranges[field], strict=True):
                 if range_.whole:

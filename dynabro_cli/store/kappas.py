@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, RowMapping, delete, insert, text
 from dynabro_cli.limits import LARGEST_INPUT
 from dynabro_cli.store.kept_connection import transact
 from dynabro_cli.store.open.value_types import moment, sane_row, unsound_rows
-from dynabro_cli.store.tables import SEARCH, verified_kappa
+from dynabro_cli.store.tables import KAPPA_KEY, verified_kappa
 
 NUMBER = 25
 """Most characters per number of an input, with its comma and brackets."""
@@ -52,12 +52,12 @@ def news(reading: Connection, here: Connection | None) -> list[dict[str, Any]]:
     """
     wrong, present = (
         unsound_rows(reading, verified_kappa),
-        {_search(row) for row in _sane(here)} if here is not None else set(),
+        {_key(row) for row in _sane(here)} if here is not None else set(),
     )
     rows = [
         dict(row)
         for row in _sane(reading)
-        if (row["id"],) not in wrong and _search(row) not in present
+        if (row["id"],) not in wrong and _key(row) not in present
     ]
     return [
         {
@@ -81,7 +81,7 @@ def copy(reading: Connection, connection: Connection) -> int:
 
 
 def _put(connection: Connection, row: Mapping[str, Any]) -> None:
-    same = [verified_kappa.c[name] == row[name] for name in SEARCH]
+    same = [verified_kappa.c[name] == row[name] for name in KAPPA_KEY]
     connection.execute(delete(verified_kappa).where(*same))
     connection.execute(insert(verified_kappa).values(row))
 
@@ -103,5 +103,5 @@ def _sane(connection: Connection) -> list[RowMapping]:
     )
 
 
-def _search(row: Mapping[str, Any] | RowMapping) -> tuple[Any, ...]:
-    return tuple(row[name] for name in SEARCH)
+def _key(row: Mapping[str, Any] | RowMapping) -> tuple[Any, ...]:
+    return tuple(row[name] for name in KAPPA_KEY)

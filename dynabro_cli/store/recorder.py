@@ -23,7 +23,7 @@ from dynabro_cli.errors import (
 )
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.machine.failpoints import failpoint
-from dynabro_cli.store import recovery, row_digests
+from dynabro_cli.store import row_digests, switch_recovery
 from dynabro_cli.store.environments import as_columns, versions_of
 from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.open.translation import shown
@@ -419,7 +419,7 @@ class Recorder:
             if rows:
                 connection.execute(insert(table), rows)
         if complete:
-            recovery.store(connection, self._run_id)
+            switch_recovery.store(connection, self._run_id)
             take_place(connection, self._run_id)
             row_digests.store(connection, self._run_id)
 

@@ -55,7 +55,7 @@ def digests(connection: Connection, run_id: int | None = None) -> dict[int, str]
             runs.
         run_id: One run; None for all.
     """
-    encode = json.JSONEncoder(default=_plain).encode
+    encode = json.JSONEncoder(default=_json_default).encode
     names = ", ".join(INSTEAD.get(name, name) for name in runs.c.keys() if name not in LEFT_OUT)  # noqa: SIM118
     hashes = {
         row[0]: hashlib.sha256()
@@ -136,7 +136,7 @@ def _rows(
         )
 
 
-def _plain(value: Any) -> Any:
+def _json_default(value: Any) -> Any:
     """Return a value that JSON does not have: a server's time is written as SQLite has it, and
     anything else shows itself.
     """

@@ -35,8 +35,8 @@ Rerun = Literal["none", "changed", "all"]
 """Results that a sweep makes again: none, results with a changed component or other data, or all
 results.
 """
-ToMake = Mapping[str, dt.datetime | None]
-"""Keys of runs, with the end time of the stored result or failure."""
+EndTimes = Mapping[str, dt.datetime | None]
+"""Keys of runs, with the end time of the stored result or failure; None without one."""
 
 _BY_KEY = select(runs).where(runs.c.run_key == bindparam("key"))
 
@@ -172,7 +172,7 @@ def take_place(connection: Connection, run_id: int | None) -> None:
         connection.execute(update(runs).where(runs.c.id == run_id).values(run_key=original))
 
 
-def repetition(
+def repeat_of(
     connection: Connection | None, sweep: str | None, rerun: Rerun, folder: Path | None = None
 ) -> Repeat:
     """Return which runs a sweep makes again, as the database is when the sweep starts.
@@ -238,7 +238,7 @@ class Standing:
         """Return True if there is a run with this key, whatever its status."""
         return run_key in self._rows
 
-    def of(self, run_key: str) -> Literal["stored", "failed"] | None:
+    def end_of(self, run_key: str) -> Literal["stored", "failed"] | None:
         """Return the status of a run that has ended and is not made again; None if it is made.
 
         The caller decides if a failed run is made again.
@@ -247,9 +247,9 @@ class Standing:
 
     def stored(self, keys: Iterable[str]) -> frozenset[str]:
         """Return the keys whose run has a result that is not made again."""
-        return frozenset(key for key in keys if self.of(key) == "stored")
+        return frozenset(key for key in keys if self.end_of(key) == "stored")
 
-    def to_make(self, keys: Iterable[str], *, retry_failed: bool) -> ToMake:
+    def to_make(self, keys: Iterable[str], *, retry_failed: bool) -> EndTimes:
         """Return the keys of the runs that are made, in the order of ``keys``.
 
         Each key has the end time of the stored result or failure, which distinguishes that one from
@@ -260,9 +260,11 @@ class Standing:
             retry_failed: True if runs that are stored as failed are made again.
         """
         done = ("stored",) if retry_failed else ("stored", "failed")
-        return {key: when for key, when in self.ends(keys).items() if self.of(key) not in done}
+        return {
+            key: when for key, when in self.end_times(keys).items() if self.end_of(key) not in done
+        }
 
-    def ends(self, keys: Iterable[str]) -> ToMake:
+    def end_times(self, keys: Iterable[str]) -> EndTimes:
         """Return the end time of each key's stored result or failure, in the form of
         ``to_make``.
         """
@@ -287,7 +289,9 @@ class Standing:
         return compare(texts, self._folder)
 
 
-def stand(database: str, sweep: str | None, rerun: Rerun, folder: Path | None = None) -> Standing:
+def read_standing(
+    database: str, sweep: str | None, rerun: Rerun, folder: Path | None = None
+) -> Standing:
     """Return the state of a sweep's runs, and which stored ones it would make again.
 
     Args:
@@ -305,10 +309,10 @@ def stand(database: str, sweep: str | None, rerun: Rerun, folder: Path | None = 
         try:
             engine = open_read_only(database)
         except (NotFoundError, EmptyDatabaseError):
-            return Standing(None, repetition(None, sweep, rerun, folder), folder)
+            return Standing(None, repeat_of(None, sweep, rerun, folder), folder)
         with translated_errors(database), engine.connect() as connection:
             if sweep is not None:
                 refuse_name_of_search(connection, sweep.partition(" ")[0])
-            return Standing(connection, repetition(connection, sweep, rerun, folder), folder)
+            return Standing(connection, repeat_of(connection, sweep, rerun, folder), folder)
 
     return through_outages(shown(database), busy_seconds(), read)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, delete, insert, select, union, update
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError
 from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.ownership import new_owner, presumed_dead, sign_of_life
-from dynabro_cli.store.standing import ToMake
+from dynabro_cli.store.standing import EndTimes
 from dynabro_cli.store.tables import runs as runs_table
 from dynabro_cli.store.tables import sweep_runs, sweeps
 
@@ -37,7 +37,7 @@ class SweepEntry:
         engine: A database opened for writing, or a connection to one that recorders share.
         name: The name that the runs are stored under.
         runs: Number of runs.
-        listed: Keys of its runs, whichever sweep made them, as ``Standing.ends`` returns them.
+        listed: Keys of its runs, whichever sweep made them, as ``Standing.end_times`` returns them.
         jobs: Number of runs at a time.
         executor: The executor's name.
         text: Returns the text of the sweep's file, None if it is unknown. It is called in the
@@ -63,7 +63,7 @@ class SweepEntry:
         *,
         name: str,
         runs: int,
-        listed: ToMake,
+        listed: EndTimes,
         jobs: int,
         executor: str,
         text: Callable[[Connection], str | None] = lambda _: None,

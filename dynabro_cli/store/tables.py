@@ -553,7 +553,7 @@ trials = Table(
     comment="one row per trial of a search",
 )
 
-SEARCH = ("rule", "workers", "byzantine", "dimension", "restarts", "steps", "seed", "version")
+KAPPA_KEY = ("rule", "workers", "byzantine", "dimension", "restarts", "steps", "seed", "version")
 """Columns of ``verified_kappa`` that determine the others on any machine, if a search is
 complete.
 """
@@ -588,7 +588,7 @@ verified_kappa = Table(
     Column("worst", Text, comment="input with the largest ratio, as JSON"),
     Column("version", Text, nullable=False, comment="version of dynabro"),
     Column("created_at", DateTime, nullable=False, comment="time of the search, UTC"),
-    UniqueConstraint(*SEARCH, name="one_search"),
+    UniqueConstraint(*KAPPA_KEY, name="one_search"),
     comment="one row per search of `dynabro verify kappa`",
 )
 

@@ -62,11 +62,11 @@ def begin(
     }
     connection.execute(insert(trials).values(row | values))
     if sweep_id is not None:
-        list_runs(connection, sweep_id, keys)
+        add_to_list(connection, sweep_id, keys)
     return True
 
 
-def list_runs(connection: Connection, sweep_id: int, keys: Sequence[str]) -> None:
+def add_to_list(connection: Connection, sweep_id: int, keys: Sequence[str]) -> None:
     """Add runs to the list of a command."""
     stored = select(sweep_runs.c.run_key).where(
         sweep_runs.c.sweep_id == sweep_id, sweep_runs.c.run_key.in_(keys)

@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dynabro_cli.analysis.cells import final_values, worst_of
-from dynabro_cli.analysis.columns import rate
+from dynabro_cli.analysis.columns import switching_rate
 from dynabro_cli.analysis.results import Results, rows_with
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._panels import SHARES, blank, draw_matrix, entitle, methods
+from dynabro_cli.figures._panels import SHARES, blank, draw_matrix, entitle, method_labels
 from dynabro_cli.figures._style import narrow, note_size
 
 NO_ATTACK, WORST, WIDE = "none", "worst", 9.5
@@ -42,7 +42,7 @@ def draw(results: Results) -> Drawn:
         list(dict.fromkeys(plan["aggregator"])),
         list(dict.fromkeys(_names(plan["attack"]))),
     )
-    labels, strategies = methods(results), list(dict.fromkeys(plan["switching"]))
+    labels, strategies = method_labels(results), list(dict.fromkeys(plan["switching"]))
     kinds = [
         (method, label, strategy) for method, label in labels.items() for strategy in strategies
     ]
@@ -136,5 +136,5 @@ def _words(plan: pd.DataFrame, strategy: str) -> str:
     return (
         "identities fixed"
         if spec["switching"]["name"] == "static"
-        else f"switching, K = {rate(spec['switching'])}"
+        else f"switching, K = {switching_rate(spec['switching'])}"
     )

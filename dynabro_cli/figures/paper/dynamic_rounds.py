@@ -18,7 +18,7 @@ from dynabro_cli.figures._panels import (
     entitle,
     legend,
     matrix_of_panels,
-    methods,
+    method_labels,
 )
 from dynabro_cli.figures._style import looks
 from dynabro_cli.methods._levels import planned
@@ -49,7 +49,7 @@ def draw(results: Results) -> Drawn:
     whole = runs[(runs["status"] == "finished") & runs["method"].str.startswith("dynabro")]
     dynamic = whole.groupby("switching")["dynamic_rounds"].mean()
     numbers = numbers.assign(dynamic_rounds=numbers["switching"].map(dynamic))
-    attacks, labels = list(dict.fromkeys(plan["attack_name"])), methods(results)
+    attacks, labels = list(dict.fromkeys(plan["attack_name"])), method_labels(results)
     series = looks(labels)
     picture, axes = matrix_of_panels(len(attacks), len(CHANGES), height=2.1, rest=0.9, sharey=True)
     row = plan.iloc[0]

@@ -15,7 +15,7 @@ from dynabro_cli.figures._panels import (
     matrix_of_panels,
     memory,
     millions,
-    rates,
+    switching_labels,
 )
 from dynabro_cli.figures._style import looks
 
@@ -39,7 +39,7 @@ def draw(results: Results) -> Drawn:
             ]
         )
     )
-    labels, places = {name: name for name in results.planned["series"]}, rates(results)
+    labels, places = {name: name for name in results.planned["series"]}, switching_labels(results)
     series = looks(labels)
     numbers = curves(results, ("series", "switching"), "test_loss")
     numbers[["mean", "std", "low", "high"]] /= math.log(2)

@@ -74,20 +74,20 @@ def check(database: str) -> Report:
     """
     with snapshot(database) as connection:
         damages = damage(connection)
-        problems = [_plain(line) for line in view_and_trigger_problems(schema_of(connection))]
+        problems = [_printable(line) for line in view_and_trigger_problems(schema_of(connection))]
         if damages:  # nothing in a damaged file is reliable
             return Report({}, 0, 0, damages, [])
         problems += _orphans(connection)
         for number, of_run in sorted(
             unsound_runs(connection).items(), key=lambda item: str(item[0])
         ):
-            problems += [f"run {_plain(str(number))}: {problem}" for problem in of_run]
+            problems += [f"run {_printable(str(number))}: {problem}" for problem in of_run]
         problems += unsound_others(connection)
         statuses = connection.execute(
             text("SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status")
         )
         return Report(
-            statuses={_plain(str(status)): count for status, count in statuses},
+            statuses={_printable(str(status)): count for status, count in statuses},
             rounds=connection.execute(text("SELECT COUNT(*) FROM rounds")).scalar_one(),
             evaluations=connection.execute(text("SELECT COUNT(*) FROM evaluations")).scalar_one(),
             problems=problems,
@@ -100,7 +100,7 @@ def unsound_others(connection: Connection, tables: Iterable[Table] = OTHERS) -> 
     line.
     """
     return [
-        _plain(f"{OTHERS[table]} {' of '.join(map(str, reversed(key)))}: {problem}")
+        _printable(f"{OTHERS[table]} {' of '.join(map(str, reversed(key)))}: {problem}")
         for table in tables
         for key, problem in (
             trials.unsound(connection) if table is trials_table else unsound_rows(connection, table)
@@ -115,7 +115,7 @@ def damage(connection: Connection) -> list[str]:
     if connection.dialect.name != "sqlite":
         return []
     lines = connection.exec_driver_sql(f"PRAGMA integrity_check({MOST_DAMAGES})").scalars().all()
-    return [] if lines == ["ok"] else [_plain(" ".join(str(line).split())) for line in lines]
+    return [] if lines == ["ok"] else [_printable(" ".join(str(line).split())) for line in lines]
 
 
 def _orphans(connection: Connection) -> list[str]:
@@ -128,7 +128,7 @@ def _orphans(connection: Connection) -> list[str]:
         'SELECT "table", "parent", COUNT(*) FROM pragma_foreign_key_check GROUP BY "table", '
         '"parent"'
     )
-    rows = [[_plain(str(value)) for value in row] for row in connection.exec_driver_sql(lost)]
+    rows = [[_printable(str(value)) for value in row] for row in connection.exec_driver_sql(lost)]
     return [
         f"{count} rows of {table} have no {missing}; delete the rows whose {missing}_id is not in "
         f"(SELECT id FROM {missing}s)"
@@ -194,7 +194,7 @@ def _unneeded(files: SideFiles, named: set[str], live: tuple[str, ...]) -> list[
     ]
 
 
-def _plain(line: str) -> str:
+def _printable(line: str) -> str:
     """Return a line without control characters, which a database may contain."""
     return CONTROL.sub("?", line).replace("\n", " ")
 

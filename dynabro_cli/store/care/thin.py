@@ -50,7 +50,7 @@ LARGE = 1000 * PAGE_BYTES
 """Bytes of a large database. Each table and index takes a page at least, which would make a small
 database larger.
 """
-NOBODY = {
+ANONYMOUS = {
     "runs": {
         **dict.fromkeys(ownership.NOBODY, "NULL"),
         "host": "''",
@@ -247,7 +247,7 @@ def _fill(
         raise NotFoundError(
             f"none of its {runs_before} runs has a result; there is nothing to thin"
         )
-    nobody = NOBODY if anonymous else {}
+    nobody = ANONYMOUS if anonymous else {}
     ended = "SELECT id FROM main.sweeps WHERE status <> 'running'"
     used = f"SELECT environment_id FROM main.runs WHERE {HAS_RESULT}"
     _copy(connection, environments, f"id IN ({used})")

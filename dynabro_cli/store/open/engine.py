@@ -31,8 +31,8 @@ from dynabro_cli.store.open.files import (
     examined,
     file_version,
     read_only_uri,
+    refuse_log_names,
     refuse_network,
-    refuse_side_names,
     refuse_two_names,
     sqlite_path,
 )
@@ -67,7 +67,7 @@ def open_for_writing(database: str) -> Engine:
             raise CannotWriteError(
                 f"{path}: its folder {path.parent} does not exist. Try: mkdir -p {path.parent}"
             )
-        refuse_side_names(path.resolve())
+        refuse_log_names(path.resolve())
         if path.exists():
             version = file_version(path)
             if version is not None:

@@ -170,7 +170,7 @@ def _rows(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     if connection.dialect.name == "sqlite":
         yield from (tuple(row) for row in result)
     else:
-        yield from (tuple(map(_plain, row)) for row in result)
+        yield from (tuple(map(_as_sqlite, row)) for row in result)
 
 
 def _too_late(timeout: float | None) -> TimeLimitError:
@@ -257,7 +257,7 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
         many = f"{len(rows)} runs have a key that begins with" if rows else "there is no run"
         where = f" {shlex.quote(name)}" if name in stored_sweeps(engine) else ""
         raise NotFoundError(f"{many} {name!r}. Try: dynabro runs{where}, which lists ids and keys")
-    return {name: _plain(value) for name, value in rows[0].items()}
+    return {name: _as_sqlite(value) for name, value in rows[0].items()}
 
 
 def histogram(engine: Engine, run_id: int) -> list[tuple[int, int]]:
@@ -277,7 +277,7 @@ def recovery(engine: Engine, run_id: int) -> dict[str, Any] | None:
     return (
         None
         if row is None
-        else {name: _plain(value) for name, value in row.items() if name != "run_id"}
+        else {name: _as_sqlite(value) for name, value in row.items() if name != "run_id"}
     )
 
 
@@ -375,7 +375,7 @@ def _condition(where: str | None) -> str:
     return f"WHERE ({where})" if where else ""
 
 
-def _plain(value: Any) -> Any:
+def _as_sqlite(value: Any) -> Any:
     """Return a value of any database in SQLite's form: decimals are numbers, truth is 1 or 0, times
     are text.
     """
