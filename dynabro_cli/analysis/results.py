@@ -19,7 +19,7 @@ from dynabro_cli.errors import DatabaseError, SpecError
 from dynabro_cli.experiment.effect import Adversary, adversaries, effective, what_differs
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.store.open.translation import shown
-from dynabro_cli.store.read.queries import among, of_sweeps, query
+from dynabro_cli.store.read.queries import among, query, sweeps_condition
 from dynabro_cli.store.read.rows import spec_of
 from dynabro_cli.store.tables import HAS_RESULT
 from dynabro_cli.store.views import RULE
@@ -126,7 +126,7 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
         NotFoundError: No run of a sweep is stored.
         SpecError: The condition is not valid.
     """
-    condition = of_sweeps(engine, where, sweeps) or "TRUE"
+    condition = sweeps_condition(engine, where, sweeps) or "TRUE"
     runs = query(
         engine, f"SELECT *, {RULE} FROM runs WHERE {HAS_RESULT} AND ({condition}) ORDER BY id"
     ).frame()

@@ -19,7 +19,7 @@ from dynabro_cli.analysis.results import adversaries_of, cells_of, read_runs
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.store.open.translation import translated_errors
 from dynabro_cli.store.read.queries import query
-from dynabro_cli.store.read.searches import GOALS, is_sweep, text_of
+from dynabro_cli.store.read.searches import GOALS, file_text, is_sweep
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def file_of(search: str) -> str:
 
 def _about(engine: Engine, name: str) -> About | None:
     with translated_errors(engine.url), engine.connect() as connection:
-        text, with_sweep = text_of(connection, name), is_sweep(connection, name)
+        text, with_sweep = file_text(connection, name), is_sweep(connection, name)
     document = yaml.safe_load(text) if text is not None else None
     if not isinstance(document, dict):
         return None

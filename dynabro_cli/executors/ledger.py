@@ -310,7 +310,7 @@ class Ledger:
                 slot.job.run.key, failure.details
             ):
                 slot.recorder.record(
-                    _start(slot.job.run, replace(self._options, device=slot.device_of_run))
+                    _started_event(slot.job.run, replace(self._options, device=slot.device_of_run))
                 )
             slot.recorder.failed(failure.details)
         except (RunHeldError, AlreadyStoredError):
@@ -324,7 +324,7 @@ class Ledger:
         self.interrupted += slot.recorder.run_id is not None
         if slot.log is not None:
             slot.log.interrupted()
-        self._keep(slot)
+        self._store_interrupted(slot)
         self._settle(slot, "interrupted", None)
 
     def retry(self, slot: Slot, why: str, *, died: bool = True) -> bool:
@@ -353,7 +353,7 @@ class Ledger:
                 f"{why}; the run is retried"
                 + (" without CUDA's multi-process service" if alone else "")
             )
-        self._keep(slot)
+        self._store_interrupted(slot)
         return True
 
     def give_back(self, slot: Slot) -> None:
@@ -368,7 +368,7 @@ class Ledger:
             self._elsewhere.append(slot.job)
             slot.job = slot.log = None
 
-    def _keep(self, slot: Slot) -> None:
+    def _store_interrupted(self, slot: Slot) -> None:
         try:
             slot.recorder.interrupted()
         except LostRunError:
@@ -396,7 +396,7 @@ class Ledger:
             self._listener.ended(number, outcome)
 
 
-def _start(run: Run, options: Options) -> Started:
+def _started_event(run: Run, options: Options) -> Started:
     """Return the start event of a run that failed before its own ``Started``; its dimension is
     0.
     """

@@ -19,7 +19,7 @@ from dynabro_cli.executors.backend import Backend, Ended, Message, Printed
 from dynabro_cli.executors.interruptions import Interrupted, Interruptions
 from dynabro_cli.executors.ledger import Job, Ledger, Slot, State
 from dynabro_cli.executors.worker import Begun, Left, Misplaced, Request
-from dynabro_cli.store.kept_connection import KeptConnection
+from dynabro_cli.store.transactions import KeptConnection
 
 FALSE_STARTS = 3
 """Most processes or tasks in a row that may end before one starts a run."""
@@ -210,7 +210,7 @@ class Scheduler:
         elif isinstance(message, Failure):
             if (
                 not self._ledger.stopping
-                and of_gpu(message)
+                and _is_cuda_error(message)
                 and self._ledger.retry(slot, message.reason, died=False)
             ):
                 self._discard(slot)
@@ -321,7 +321,7 @@ class Scheduler:
                 slot.clear()
 
 
-def of_gpu(failure: Failure) -> bool:
+def _is_cuda_error(failure: Failure) -> bool:
     """Return True if a run failed by an error of CUDA, which another process on the same service
     can have caused.
     """

@@ -16,7 +16,6 @@ from dynabro_cli.executors.ledger import Ledger, Slot
 from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.machine.checkout import current_changes, current_commit
-from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.origin import Origin
 from dynabro_cli.store.ownership import heartbeats
 from dynabro_cli.store.read.searches import refuse_name_of_search
@@ -24,6 +23,7 @@ from dynabro_cli.store.recorder import Recorder, SaveModel
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.standing import Repeat, Standing, UpTo, never
 from dynabro_cli.store.sweep_entry import SweepEntry
+from dynabro_cli.store.transactions import KeptConnection
 
 
 def make_all(

@@ -310,7 +310,7 @@ def with_learning_rates(
     return with_rates, f"learning rate {usual}, or in brackets"
 
 
-def entitle(
+def write_plan_title(
     figure: Figure, results: Results, title: str, numbers: pd.DataFrame, spread: str
 ) -> None:
     """Write a title above the panels, with the number of seeds and the missing runs of the plan.
@@ -332,7 +332,7 @@ def entitle(
     write_above(figure, lines)
 
 
-def setting(results: Results) -> str:
+def plan_words(results: Results) -> str:
     """Describe in a short line what all planned runs have in common: task, network, attack, rule,
     and momentum's memory.
     """
@@ -346,10 +346,10 @@ def setting(results: Results) -> str:
     model = row["spec"]["model"]
     network = " (softmax layer)" if model.get("softmax") else ""
     network += f" ({model['width']:g} of the channels)" if model.get("width", 1) != 1 else ""
-    return f"{short(task, 40)}{network}, {sides}{memory(results)}"
+    return f"{short(task, 40)}{network}, {sides}{memory_words(results)}"
 
 
-def memory(results: Results) -> str:
+def memory_words(results: Results) -> str:
     """Return the end of a title that says that momentum continues from attacked messages; empty if
     it does not.
     """
@@ -358,7 +358,7 @@ def memory(results: Results) -> str:
     )
 
 
-def subtitle(
+def write_runs_title(
     figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, spread: str, what: str = ""
 ) -> None:
     """Write above the panels of any runs what the runs have in common, and the number of seeds per

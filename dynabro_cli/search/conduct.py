@@ -24,21 +24,21 @@ from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.search.file import SEEDS, Search, as_document, as_yaml, parse_search
 from dynabro_cli.search.study import Study, repeated_of
 from dynabro_cli.store import trials
-from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.ownership import heartbeats
 from dynabro_cli.store.read.searches import (
     GOALS,
     Trial,
+    curves_of,
     ends_of,
-    evaluated,
+    file_text,
     mean_value,
     refuse_name_of_sweep,
-    text_of,
     trials_of,
 )
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.standing import changed, never
 from dynabro_cli.store.sweep_entry import SweepEntry
+from dynabro_cli.store.transactions import KeptConnection, transact
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -197,7 +197,7 @@ class StudyInProgress:
         ended = [row for row in fresh if row.number not in self._ours]
         if self._search.prunes_within_runs and ended:
             keys = [key for row in ended for key in row.run_keys]
-            values = self._do(evaluated, keys, self._search.goal)
+            values = self._do(curves_of, keys, self._search.goal)
             reports = {row.number: self._steps(row, values) for row in ended}
         elif self._search.pruner == SEEDS and ended:
             ends = self._do(ends_of, [row.run_keys[0] for row in ended], self._search.goal)
@@ -256,7 +256,7 @@ class StudyInProgress:
     def catch_up(self, key: str) -> None:
         """Report the stored evaluations of a run that is not made from its beginning."""
         if self._search.prunes_within_runs and key in self._by_key:
-            values = self._do(evaluated, [key], self._search.goal)
+            values = self._do(curves_of, [key], self._search.goal)
             self._report(key, values.get(key, []))
 
     def _report(self, key: str, values: Sequence[float]) -> None:
@@ -429,7 +429,7 @@ def with_stored_spelling(search: Search, connection: Connection) -> Search:
         SpecError: A sweep, or another search, is stored under this name.
     """
     name = search.sweep.name
-    text = text_of(connection, name)
+    text = file_text(connection, name)
     if text is None:
         refuse_name_of_sweep(connection, name)
         return search

@@ -200,6 +200,7 @@ class _Reading(Reading):
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
+        # True while the base class reads the axes of search: value() then allows ranges
         self._searching = False
 
     def search(self, document: Pairs) -> Search:

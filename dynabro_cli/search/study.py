@@ -58,9 +58,9 @@ class Study:
         self._always = _distributions(self._space)
         pruners: dict[str, type[Any]] = {
             "none": optuna.pruners.NopPruner,
-            "median": Median,
+            "median": LastValueMedianPruner,
             "successive-halving": optuna.pruners.SuccessiveHalvingPruner,
-            SEEDS: Quarter,
+            SEEDS: BestQuarterPruner,
         }
         direction = (
             optuna.study.StudyDirection.MAXIMIZE
@@ -268,7 +268,7 @@ class Study:
             ]
         )
         if self._search.sampler == "tpe" and attempt < MODELLED:
-            return _Model(self._always, seed)
+            return _JointTpe(self._always, seed)
         if self._search.sampler == "cmaes":
             return optuna.samplers.CmaEsSampler(seed=seed)
         return optuna.samplers.RandomSampler(seed=seed)
@@ -294,7 +294,7 @@ class Study:
         return combinations
 
 
-class _Model(optuna.samplers.TPESampler):
+class _JointTpe(optuna.samplers.TPESampler):
     """TPE on the parameters that all trials have, jointly; it need not look for them in all trials
     at every proposal.
     """
@@ -335,7 +335,7 @@ def _distributions(space: Space) -> dict[str, BaseDistribution]:
     return dict(sorted(distributions.items()))
 
 
-class Median(optuna.pruners.BasePruner):
+class LastValueMedianPruner(optuna.pruners.BasePruner):
     """End a trial whose value is worse than the median of the finished trials at the same step.
 
     Differs from Optuna's median pruner, which compares a trial's best value so far: an attacked run
@@ -361,9 +361,11 @@ class Median(optuna.pruners.BasePruner):
         return sign * value > float(np.nanmedian(sign * np.array(values)))
 
 
-class Quarter(optuna.pruners.BasePruner):
+class BestQuarterPruner(optuna.pruners.BasePruner):
     """End a trial unless its value is among the best quarter of all trials at the same step; equal
     values are not better.
+
+    Differs from Optuna's ``PercentilePruner``: compares with all trials, by the last value.
     """
 
     def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:

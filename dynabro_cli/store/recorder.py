@@ -25,7 +25,6 @@ from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import row_digests, switch_recovery
 from dynabro_cli.store.environments import as_columns, versions_of
-from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.origin import Origin
 from dynabro_cli.store.ownership import NOBODY, database_time, new_owner, sign_of_life
@@ -50,6 +49,7 @@ from dynabro_cli.store.tables import (
     runs,
     worker_labels,
 )
+from dynabro_cli.store.transactions import KeptConnection, transact
 
 COMMIT_SECONDS = 1.0
 """Least time between two commits of rows, because a commit waits for the disk. It is not

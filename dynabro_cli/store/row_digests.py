@@ -29,7 +29,7 @@ from dynabro_cli.store.tables import (
     worker_labels,
 )
 
-OF_RUNS = (rounds, byzantine_counts, identities, evaluations, metrics, recovery, worker_labels)
+RUN_TABLES = (rounds, byzantine_counts, identities, evaluations, metrics, recovery, worker_labels)
 """Tables whose rows belong to runs, in the order of the digest."""
 BATCH = 1000
 LEFT_OUT = (
@@ -63,7 +63,8 @@ def digests(connection: Connection, run_id: int | None = None) -> dict[int, str]
     }
     statements = [("runs", f"SELECT id, {names} FROM runs WHERE {HAS_RESULT}", "id")]
     statements += [
-        (table.name, _statement(table), _order(table, connection.dialect.name)) for table in OF_RUNS
+        (table.name, _statement(table), _order(table, connection.dialect.name))
+        for table in RUN_TABLES
     ]
     for name, statement, order in statements:
         for row in _rows(connection, statement, order, run_id):
@@ -88,7 +89,7 @@ def store(connection: Connection, run_id: int | None = None) -> None:
         connection.execute(change, values)
 
 
-def changed(connection: Connection) -> dict[int, str]:
+def digest_problems(connection: Connection) -> dict[int, str]:
     """Return the runs with a result whose rows do not have the stored digest, by id, with the
     problem.
     """

@@ -20,13 +20,13 @@ from sqlalchemy import Connection, Engine, RowMapping, bindparam, delete, func, 
 
 from dynabro_cli.components.digests import CodeComparison, changed_components, compare, data_at_hand
 from dynabro_cli.errors import AlreadyStoredError, EmptyDatabaseError, NotFoundError, RunHeldError
-from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.servers import through_outages
 from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
 from dynabro_cli.store.ownership import database_time, lease_seconds, presumed_dead, silence
 from dynabro_cli.store.read.searches import refuse_name_of_search
 from dynabro_cli.store.tables import RERUN_SUFFIX, RESULT_STATUSES, runs, sweeps
+from dynabro_cli.store.transactions import KeptConnection, transact
 
 Row = Mapping[str, Any] | RowMapping
 Repeat = Callable[[Row], bool]

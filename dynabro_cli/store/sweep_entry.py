@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Engine, delete, insert, select, union, update
 
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError
-from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.ownership import new_owner, presumed_dead, sign_of_life
 from dynabro_cli.store.standing import EndTimes
 from dynabro_cli.store.tables import runs as runs_table
 from dynabro_cli.store.tables import sweep_runs, sweeps
+from dynabro_cli.store.transactions import KeptConnection, transact
 
 if TYPE_CHECKING:
     from typing import Self

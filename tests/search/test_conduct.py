@@ -30,7 +30,7 @@ from dynabro_cli.store.care.merge import merge
 from dynabro_cli.store.care.thin import thin
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.ownership import new_owner
-from dynabro_cli.store.read.searches import evaluated
+from dynabro_cli.store.read.searches import curves_of
 from tests.faults import ray_nodes
 from tests.own import fresh, write_rule
 from tests.postgres import cut_connections
@@ -103,7 +103,7 @@ def test_a_search_in_postgresql_ends_and_goes_on_as_in_a_file(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["trials_of", "evaluated", "ends_of", "text_of"])
+@pytest.mark.parametrize("name", ["trials_of", "curves_of", "ends_of", "file_text"])
 def test_a_search_waits_for_a_server_that_drops_its_connections(
     name: str, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,7 +334,7 @@ def test_the_pruner_sees_the_stored_evaluations(tmp_path: Path) -> None:
     engine = open_for_writing(str(tmp_path / "r.db"))
     key = json.loads(rows(tmp_path / "r.db")[0][4])[0]
     with engine.connect() as connection:
-        values = evaluated(connection, [key], "final_gap")[key]
+        values = curves_of(connection, [key], "final_gap")[key]
     assert values == [
         gap
         for (gap,) in rows(

@@ -451,7 +451,7 @@ def test_a_commit_without_an_answer_is_not_made_twice(
     ]
     assert read(database, "SELECT round FROM evaluations ORDER BY round") == [(5,), (10,), (13,)]
     with snapshot(database) as connection:
-        assert row_digests.changed(connection) == {}
+        assert row_digests.digest_problems(connection) == {}
 
 
 def test_a_resumed_run_whose_claim_is_not_answered(engine: Engine, database: str) -> None:

@@ -14,12 +14,12 @@ from dynabro_cli.figures._panels import (
     draw_curves,
     draw_finals,
     draw_fractions,
-    entitle,
     legend,
     method_labels,
     millions,
-    setting,
+    plan_words,
     switching_labels,
+    write_plan_title,
 )
 from dynabro_cli.figures._style import COLUMN, looks, narrow, note_size
 
@@ -35,7 +35,7 @@ def final_against_rate(results: Results) -> Drawn:
     draw_finals(panel, numbers, results.runs, switching_labels(results), series, series="method")
     panel.set(xlabel=switching_axis(results.planned["clock"]), ylabel=f"final {ACCURACY}")
     legend(figure, labels, series, planned=results.planned)
-    entitle(figure, results, setting(results), numbers, "std")
+    write_plan_title(figure, results, plan_words(results), numbers, "std")
     return Drawn(figure, numbers)
 
 
@@ -66,7 +66,7 @@ def curves_by_rate(results: Results) -> Drawn:
     for panel in axes[:, 0]:
         panel.set_ylabel(ACCURACY)
     legend(figure if narrow() else panels[len(places)], labels, series, planned=results.planned)
-    entitle(figure, results, setting(results), numbers, "std")
+    write_plan_title(figure, results, plan_words(results), numbers, "std")
     return Drawn(figure, numbers)
 
 
@@ -110,5 +110,7 @@ def curves_over_fractions(results: Results) -> Drawn:
     axes[1, 0].set_ylabel("share of rounds")
     legend(figure, labels, series, planned=results.planned)
     most = first.iloc[0]["spec"]["switching"]["delta_max"]
-    entitle(figure, results, f"{setting(results)}, {DELTA_MAX} = {most:g}", numbers, "std")
+    write_plan_title(
+        figure, results, f"{plan_words(results)}, {DELTA_MAX} = {most:g}", numbers, "std"
+    )
     return Drawn(figure, pd.concat([numbers, bars], ignore_index=True))

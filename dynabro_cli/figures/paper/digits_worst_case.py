@@ -10,7 +10,7 @@ from dynabro_cli.analysis.cells import final_values, worst_of
 from dynabro_cli.analysis.columns import switching_rate
 from dynabro_cli.analysis.results import Results, rows_with
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._panels import SHARES, blank, draw_matrix, entitle, method_labels
+from dynabro_cli.figures._panels import SHARES, blank, draw_matrix, method_labels, write_plan_title
 from dynabro_cli.figures._style import narrow, note_size
 
 NO_ATTACK, WORST, WIDE = "none", "worst", 9.5
@@ -53,7 +53,7 @@ def draw(results: Results) -> Drawn:
             for method, label, strategy in kinds
         }
         picture = _worst_only(worst, rules, titles)
-        entitle(
+        write_plan_title(
             picture,
             results,
             "digits, the lowest mean over all attacks",
@@ -96,7 +96,7 @@ def draw(results: Results) -> Drawn:
         panel.tick_params(labelsize=note_size(6.5))
         panel.set_title(f"{label}, {_words(plan, strategy)}")
     picture.colorbar(mesh, ax=list(axes[:, 0]), label="final test accuracy", shrink=0.4, pad=0.02)
-    entitle(picture, results, "digits, every rule against every attack", cells, "")
+    write_plan_title(picture, results, "digits, every rule against every attack", cells, "")
     return Drawn(picture, numbers)
 
 

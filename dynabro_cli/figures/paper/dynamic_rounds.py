@@ -15,10 +15,10 @@ from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._panels import (
     ACCURACY,
     draw_finals,
-    entitle,
     legend,
     matrix_of_panels,
     method_labels,
+    write_plan_title,
 )
 from dynabro_cli.figures._style import looks
 from dynabro_cli.methods._levels import planned
@@ -91,7 +91,7 @@ def draw(results: Results) -> Drawn:
         f"{TASKS[row['task']]}, {rule}, m = {row['workers']}, f = {row['byzantine']}, T = "
         f"{root**2:.0f}"
     )
-    entitle(picture, results, title, numbers, "std")
+    write_plan_title(picture, results, title, numbers, "std")
     return Drawn(picture, numbers)
 
 

@@ -13,10 +13,10 @@ from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._panels import (
     ACCURACY,
     draw_finals,
-    entitle,
     legend,
     matrix_of_panels,
     switching_labels,
+    write_plan_title,
 )
 from dynabro_cli.figures._style import looks
 
@@ -56,7 +56,7 @@ def draw(results: Results) -> Drawn:
     for panel in axes[-1]:
         panel.set_xlabel(switching_axis(plan["clock"]))
     legend(picture, labels, series)
-    entitle(picture, results, "digits, methods that look back", numbers, "std")
+    write_plan_title(picture, results, "digits, methods that look back", numbers, "std")
     return Drawn(picture, numbers)
 
 

@@ -15,10 +15,10 @@ from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import snapshot
 from dynabro_cli.store.open.schema import schema_of, view_and_trigger_problems
 from dynabro_cli.store.open.value_types import (
-    of_another_type,
-    of_wrong_type,
-    sane_row,
+    sane_row_sql,
+    type_problem,
     unsound_rows,
+    wrong_types_sql,
 )
 from dynabro_cli.store.origin import broken_diffs
 from dynabro_cli.store.ownership import database_time, presumed_dead
@@ -35,7 +35,7 @@ from dynabro_cli.store.tables import trials as trials_table
 
 MOST_DAMAGES = 100
 """Most lines of damage that SQLite itself lists."""
-OTHERS = {
+ROW_NAMES = {
     verified_kappa: "kappa",
     sweeps: "sweep",
     trials_table: "trial",
@@ -95,12 +95,12 @@ def check(database: str) -> Report:
         )
 
 
-def unsound_others(connection: Connection, tables: Iterable[Table] = OTHERS) -> list[str]:
+def unsound_others(connection: Connection, tables: Iterable[Table] = ROW_NAMES) -> list[str]:
     """Return the problems of the rows of some tables whose rows are not rows of runs, one per
     line.
     """
     return [
-        _printable(f"{OTHERS[table]} {' of '.join(map(str, reversed(key)))}: {problem}")
+        _printable(f"{ROW_NAMES[table]} {' of '.join(map(str, reversed(key)))}: {problem}")
         for table in tables
         for key, problem in (
             trials.unsound(connection) if table is trials_table else unsound_rows(connection, table)
@@ -206,14 +206,14 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
         connection: A connection with one snapshot.
     """
     problems_of: defaultdict[int, list[str]] = defaultdict(list)
-    for table, run_id in ((runs, "id"), *((table, "run_id") for table in row_digests.OF_RUNS)):
+    for table, run_id in ((runs, "id"), *((table, "run_id") for table in row_digests.RUN_TABLES)):
         for number, column in connection.execute(
-            text(of_another_type(table, run_id, connection.dialect.name))
+            text(wrong_types_sql(table, run_id, connection.dialect.name))
         ):
             if isinstance(number, int):  # a row without a run is reported elsewhere
-                problems_of[number].append(of_wrong_type(table, column))
+                problems_of[number].append(type_problem(table, column))
     names = ", ".join([*runs.c.keys(), VERSIONS])
-    sane = text(f"SELECT {names} FROM runs WHERE {sane_row(connection.dialect.name)}")
+    sane = text(f"SELECT {names} FROM runs WHERE {sane_row_sql(connection.dialect.name)}")
     for run in connection.execute(sane).mappings():
         problems = row_problems(dict(run))
         if json_object(run["versions"]) is None:
@@ -222,7 +222,9 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
             )
         if problems:
             problems_of[run["id"]] += problems
-    for number, problem in (row_digests.changed(connection) | broken_diffs(connection)).items():
+    for number, problem in (
+        row_digests.digest_problems(connection) | broken_diffs(connection)
+    ).items():
         if number not in problems_of:
             problems_of[number].append(problem)
     return dict(problems_of)

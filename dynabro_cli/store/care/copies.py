@@ -34,7 +34,7 @@ def new_database(target: Path, database: str, *, force: bool = False) -> Output:
             f"{target}: its folder {target.parent} does not exist. Try: mkdir -p {target.parent}"
         )
     output = Output(target, DATABASE, database, force)
-    output.place()
+    output.checked_path()
     return output
 
 
@@ -52,7 +52,7 @@ def copy_database(source: str, output: Output) -> None:
         StorageError: The disk is full.
         sqlite3.Error: The database cannot be read.
     """
-    part = part_of(output.place())
+    part = part_of(output.checked_path())
     try:
         with output.errors():
             with contextlib.closing(connect_reader(source)) as connection:

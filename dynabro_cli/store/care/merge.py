@@ -21,10 +21,10 @@ from dynabro_cli.store.open.engine import open_for_writing, snapshot
 from dynabro_cli.store.open.files import sqlite_path
 from dynabro_cli.store.open.schema import refuse_view_and_trigger_problems, schema_of
 from dynabro_cli.store.open.translation import shown, translated_errors
-from dynabro_cli.store.open.value_types import moment, sane_row, unsound_rows
+from dynabro_cli.store.open.value_types import moment, sane_row_sql, unsound_rows
 from dynabro_cli.store.origin import copy_diff
 from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
-from dynabro_cli.store.row_digests import OF_RUNS
+from dynabro_cli.store.row_digests import RUN_TABLES
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.tables import (
     RERUN_SUFFIX,
@@ -217,7 +217,7 @@ class _Merger:
             run_id = connection.execute(
                 insert(runs).values(columns).returning(runs.c.id)
             ).scalar_one()
-            for table in OF_RUNS:
+            for table in RUN_TABLES:
                 for batch in self._rows(table, outline["id"], run_id):
                     _store(connection, table, batch)
                 failpoint("mid-merge")
@@ -280,14 +280,14 @@ def _rehearse(
         for row in there:
             _note(merged, _decide(row, None, None), row, None)
         merged.kappas, merged.trials = (
-            len(kappas.news(reading, None)),
-            len(trials.news(reading, None)[0]),
+            len(kappas.new_findings(reading, None)),
+            len(trials.new_trials(reading, None)[0]),
         )
         return
     with snapshot(database) as connection:
         refuse_view_and_trigger_problems(schema_of(connection), database, writing=True)
-        merged.kappas = len(kappas.news(reading, connection))
-        fresh, merged.other_searches = trials.news(reading, connection)
+        merged.kappas = len(kappas.new_findings(reading, connection))
+        fresh, merged.other_searches = trials.new_trials(reading, connection)
         merged.trials = len(fresh)
         here = _by_key(connection)
         merged.versions = _versions(there, here)
@@ -301,7 +301,7 @@ def _outline(connection: Connection) -> list[RowMapping]:
     """Return the runs of the other database, in order."""
     names, sane = (
         ", ".join(("id", "run_key", "code_digests", *COMPARED)),
-        sane_row(connection.dialect.name),
+        sane_row_sql(connection.dialect.name),
     )
     return list(
         connection.execute(text(f"SELECT {names} FROM runs WHERE {sane} ORDER BY id")).mappings()

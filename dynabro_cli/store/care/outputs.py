@@ -77,7 +77,7 @@ class Output:
         """True for a device or a pipe, which cannot be replaced or read again."""
         return self.target.is_char_device() or self.target.is_fifo()
 
-    def place(self) -> Path:
+    def checked_path(self) -> Path:
         """Return where the file goes: ``target`` with symbolic links followed.
 
         Raises:
@@ -132,7 +132,7 @@ class Output:
                 with self.target.open("wb") as stream:
                     yield stream
                 return
-            part = part_of(self.place())
+            part = part_of(self.checked_path())
             try:
                 with part.open("xb") as file:
                     yield file
@@ -150,7 +150,7 @@ class Output:
             OSError: The folder cannot be written.
         """
         # another program may have made a file of this name since the first check
-        path = self.place()
+        path = self.checked_path()
         with contextlib.suppress(OSError):  # the file is new, or the file system has no permissions
             part.chmod(stat.S_IMODE(path.stat().st_mode))
         part.replace(path)

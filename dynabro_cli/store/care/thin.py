@@ -184,7 +184,7 @@ def _refuse_damaged(database: str) -> None:
     are sound.
     """
     with snapshot(database) as connection:
-        damaged = damage(connection) or row_digests.changed(connection)
+        damaged = damage(connection) or row_digests.digest_problems(connection)
     if damaged:
         name = shown(database)
         raise DatabaseError(
@@ -285,7 +285,7 @@ def _copy_run(connection: sqlite3.Connection, run: int, every: int, points: bool
             f"INSERT INTO thin.byzantine_counts (run_id, byzantine, rounds) {histogram}", (run,)
         )
         connection.execute("UPDATE thin.runs SET rounds_every = ? WHERE id = ?", (every, run))
-    for table in row_digests.OF_RUNS:
+    for table in row_digests.RUN_TABLES:
         if table not in (rounds, byzantine_counts, evaluations):
             _copy(connection, table, "run_id = ?", (run,))
     _copy(connection, evaluations, "run_id = ?", (run,), {} if points else {"x": "NULL"})

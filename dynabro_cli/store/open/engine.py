@@ -110,7 +110,7 @@ def open_read_only(
     if path is None:
         engine = server_reader(database)
         with translated_errors(database, opening=True), engine.connect() as connection:
-            version, schema = server_version(connection, database), schema_of(connection)
+            version, schema = stored_version(connection, database), schema_of(connection)
     else:
         version, schema = examined(path, patience)
         uri = read_only_uri(path)
@@ -167,7 +167,7 @@ def _create_or_check(connection: Connection, database: str) -> None:
     """Create the tables in an empty database, in the caller's transaction; otherwise check version
     and schema.
     """
-    version = server_version(connection, database)
+    version = stored_version(connection, database)
     if version is None:
         create_tables(connection)
         return
@@ -211,7 +211,7 @@ def _stamp(connection: Connection) -> None:
     connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def server_version(connection: Connection, database: str) -> int | None:
+def stored_version(connection: Connection, database: str) -> int | None:
     """Return the schema version, which is stored in ``alembic_version``; None without tables.
 
     Raises:
