@@ -29,7 +29,7 @@ from dynabro_cli.grid.sweep_lookup import load_sweep
 from dynabro_cli.store import row_digests
 from dynabro_cli.store.environments import as_columns
 from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.recovery import THINNED
+from dynabro_cli.store.switch_recovery import THINNED
 from dynabro_cli.store.tables import byzantine_counts, evaluations, recovery, rounds, runs
 
 SWEEP = "digits-worst-case"

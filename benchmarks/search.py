@@ -14,9 +14,9 @@ from benchmarks.measuring import machine, table
 from dynabro_cli.search.file import load_search, set_values
 from dynabro_cli.search.study import Study
 from dynabro_cli.store import trials
-from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.read.searches import Trial, trials_of
+from dynabro_cli.store.transactions import KeptConnection
 
 AROUND = 20
 """Number of trials over which a cost is averaged."""

@@ -33,7 +33,7 @@ from dynabro_cli.events import Evaluated
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.tables import RESULTS, evaluations, runs
+from dynabro_cli.store.tables import HAS_RESULT, evaluations, runs
 
 COMPARED = (
     "round",
@@ -162,7 +162,9 @@ def main() -> None:
     with engine.connect() as connection:
         rows = [
             dict(row._mapping)
-            for row in connection.exec_driver_sql(f"SELECT * FROM runs WHERE {RESULTS} ORDER BY id")
+            for row in connection.exec_driver_sql(
+                f"SELECT * FROM runs WHERE {HAS_RESULT} ORDER BY id"
+            )
         ]
     known = {row["id"]: run for row in rows if (run := resolved(row)) is not None}
     chosen = drawn([row for row in rows if row["id"] in known], args.check, args.longest)

@@ -45,7 +45,7 @@ def final_values(
     )
     points = seed_means(groups[value]).assign(diverged=groups["diverged"].sum()).reset_index()
     half = half_width(points["std"], points["n"]) if interval else points["std"]
-    low, high = within(points["mean"] - half, points["mean"] + half, value)
+    low, high = clipped(points["mean"] - half, points["mean"] + half, value)
     return points.assign(low=low, high=high)
 
 
@@ -77,14 +77,14 @@ def worst_of(cells: pd.DataFrame, by: Sequence[str], *, higher: bool = True) -> 
     return scores.groupby(keys, sort=False, dropna=False).transform("idxmin")
 
 
-def within(low: Any, high: Any, value: str) -> tuple[Any, Any]:
+def clipped(low: Any, high: Any, value: str) -> tuple[Any, Any]:
     """Return the ends of a bar or band, cut to 0 and 1 if the number is an accuracy."""
     return (np.clip(low, 0, 1), np.clip(high, 0, 1)) if value in ACCURACIES else (low, high)
 
 
 def with_std(curves: pd.DataFrame, value: str) -> pd.DataFrame:
     """Return curves whose ``low`` and ``high`` are one standard deviation from the mean."""
-    low, high = within(curves["mean"] - curves["std"], curves["mean"] + curves["std"], value)
+    low, high = clipped(curves["mean"] - curves["std"], curves["mean"] + curves["std"], value)
     return curves.assign(low=low, high=high)
 
 
@@ -133,7 +133,7 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
         std = values.std(0, ddof=1) if count > 1 else np.full(len(grid), np.nan)
         half = half_width(std, count)
         mean = values.mean(0)
-        low, high = within(mean - half, mean + half, value)
+        low, high = clipped(mean - half, mean + half, value)
         numbers = {
             "budget": grid,
             "samples": grid * int(first["batch_size"]) * int(first["workers"]),
@@ -168,7 +168,7 @@ def fractions(results: Results, by: Sequence[str]) -> pd.DataFrame:
                     f"{name}={a}: its rounds would be counted together with {name}={b}. Try: "
                     f"--facet {name}"
                 )
-    columns = [*by, *(name for name in ("workers",) if name not in by)]
+    columns = list(dict.fromkeys([*by, "workers"]))
     # the column of runs is the declared number
     count = "count" if "byzantine" in by else "byzantine"
     named = results.histograms.rename(columns={"byzantine": count}).merge(

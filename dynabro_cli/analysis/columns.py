@@ -7,10 +7,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from dynabro_cli.analysis.metrics import METRIC_PREFIX, METRICS, Metric
 from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.experiment.effect import BASE, ENTRY, MET, READING, aligned
 from dynabro_cli.experiment.label import CELL, OTHERS
@@ -26,24 +27,6 @@ COLUMNS = (
 """Columns of ``runs`` in which runs of one experiment can differ, besides the seed;
 ``with_columns`` adds the reading.
 """
-METRICS = {
-    "accuracy": ("test_accuracy", "final_accuracy", "test accuracy"),
-    "loss": ("test_loss", "final_loss", "test loss"),
-    "gap": ("gap", "final_gap", "f(x) - f*"),
-    "dip": ("", "dip", "accuracy lost after a switch"),
-    "largest_dip": ("", "largest_dip", "largest loss of accuracy after a switch"),
-    "recovery_rounds": ("", "recovery_rounds", "rounds to recover from a switch"),
-    "recovery_budget": ("", "recovery_budget", "gradient computations to recover"),
-    "worst_window": ("", "worst_window", "accuracy in the worst window"),
-    "acceptance": ("", "acceptance", "acceptance ratio of Byzantine messages"),
-    "aggregation_error": ("", "aggregation_error", "aggregation error"),
-}
-"""Metrics: column in ``evaluations``, column in ``runs`` or ``recovery``, and name on an axis.
-
-For a column of ``recovery``, the first is empty, and a run has at most one number.
-"""
-OWN = "metric:"
-"""Beginning of the columns of numbers that functions of plugins measure."""
 TUNING = ("learning_rate", "lr_rule", "lr_drop", "weight_decay", "batch_size")
 """Settings of a defence."""
 RULE = "rule"
@@ -109,8 +92,7 @@ def column_of(
 
 
 def with_columns(runs: pd.DataFrame, names: Iterable[str | None]) -> pd.DataFrame:
-    """Return the runs with a column for each name: ``rule``, and parameters of components, such as
-    ``method.beta``.
+    """Return the runs with a column for each parameter of a component, such as ``method.beta``.
 
     Runs that met the same adversary have the same attack; see ``beside``. If the attack has several
     readings, the column ``reading`` says where it acts and what it changes there, and the attack
@@ -126,8 +108,6 @@ def with_columns(runs: pd.DataFrame, names: Iterable[str | None]) -> pd.DataFram
     runs = beside(runs, shown)
     if runs[READING].any():
         runs = runs.assign(attack=runs[BASE])
-    chain = runs["pre_aggregators"].map(lambda text: "" if text == "none" else f"{text}+")
-    runs = runs.assign(**{RULE: chain + runs["aggregator"]})
     for name in dict.fromkeys(name for name in shown if "." in name):
         field, _, key = name.partition(".")
         parameters = runs["spec"].map(lambda spec, field=field: _parameters(spec, field))
@@ -259,18 +239,18 @@ def tick(runs: pd.DataFrame, column: str, value: Any) -> str:
     """Return a value for an axis; switching rates as K if all strategies have one."""
     if column == "switching" and is_number(runs, column):
         first = runs[runs["switching"] == value].iloc[0]
-        return rate(first["spec"]["switching"])
+        return switching_rate(first["spec"]["switching"])
     return short(str(value), 24)
 
 
 def axis_label(runs: pd.DataFrame, column: str) -> str:
     """Return the name of an axis that shows a column."""
     if column == "switching" and is_number(runs, column):
-        return rate_axis(runs["clock"])
+        return switching_axis(runs["clock"])
     return name_of(column)
 
 
-def rates_of(runs: pd.DataFrame, compared: pd.Series[Any]) -> str:
+def learning_rates_note(runs: pd.DataFrame, compared: pd.Series[Any]) -> str:
     """Return a line with the learning rates of the compared things; empty if all have the same."""
     rates = {
         str(name): tuple(sorted(set(group)))
@@ -326,12 +306,12 @@ def _method(mapping: Mapping[str, Any]) -> str:
     return titles.get(name, str(name))
 
 
-def rate(mapping: Mapping[str, Any]) -> str:
+def switching_rate(mapping: Mapping[str, Any]) -> str:
     """Return K of a periodic strategy, and the infinity sign for the static one."""
     return "\N{INFINITY}" if mapping["name"] == "static" else str(mapping.get("K", "?"))
 
 
-def rate_axis(clocks: Iterable[str]) -> str:
+def switching_axis(clocks: Iterable[str]) -> str:
     """Return the name of an axis of switching rates, for runs whose identities change by these
     clocks.
     """
@@ -345,26 +325,6 @@ def short(text: str, most: int = 90) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-class Metric(NamedTuple):
-    """A metric: its column in ``evaluations``, the column of a run's single number, and its name on
-    an axis.
-    """
-
-    along: str
-    final: str
-    label: str
-
-    @property
-    def title(self) -> str:
-        """The name of the single number."""
-        return f"final {self.label}" if self.along else self.label
-
-    @property
-    def higher(self) -> bool:
-        """True if more is better, as for accuracies and for numbers of plugins."""
-        return self.final in ("final_accuracy", "worst_window") or self.final.startswith(OWN)
-
-
 def metric_of(results: Results, name: str | None, *, along: bool = False) -> Metric:
     """Return the metric called ``name``; by default accuracy, or the gap if no run has an accuracy.
 
@@ -374,13 +334,18 @@ def metric_of(results: Results, name: str | None, *, along: bool = False) -> Met
     """
     if name is None:
         name = "accuracy" if results.runs["final_accuracy"].notna().any() else "gap"
-    extra = [column.removeprefix(OWN) for column in results.runs if column.startswith(OWN)]
+    extra = [
+        column.removeprefix(METRIC_PREFIX)
+        for column in results.runs
+        if column.startswith(METRIC_PREFIX)
+    ]
     if name not in METRICS and name not in extra:
         legal = [*METRICS, *extra]
         raise SpecError(
             f"metric={name} is not legal{did_you_mean(name, legal)}; legal: {', '.join(legal)}"
         )
-    metric = Metric(*METRICS[name]) if name in METRICS else Metric(OWN + name, OWN + name, name)
+    column = METRIC_PREFIX + name
+    metric = METRICS.get(name) or Metric(column, column, name)
     if along and not metric.along:
         raise SpecError(
             f"metric={name} is one number per run, not a curve. Try: dynabro plot final "

@@ -12,7 +12,7 @@ from dynabro_cli.components import Component
 from dynabro_cli.components.digests import CodeComparison
 from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError
-from dynabro_cli.executors.placement import Place
+from dynabro_cli.executors.placement import DeviceKind
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.methods._api import MethodSetting, single_batch
@@ -32,13 +32,13 @@ BYTES_A_RUN = 1500
 ENOUGH_ROWS = 10_000
 DRAWS = 2000
 
-LIKE = tuple(name for name, info in fields().items() if info.speed)
+SPEED_FIELDS = tuple(name for name, info in fields().items() if info.speed)
 """The fields that the time of a gradient computation depends on, beside the method."""
 SPEEDS = f"""
-    SELECT {", ".join(LIKE)}, method, device, SUM(budget_spent), SUM(wall_seconds)
+    SELECT {", ".join(SPEED_FIELDS)}, method, device, SUM(budget_spent), SUM(wall_seconds)
     FROM runs
     WHERE status = 'finished' AND wall_seconds > 0
-    GROUP BY {", ".join(LIKE)}, method, device
+    GROUP BY {", ".join(SPEED_FIELDS)}, method, device
 """
 ROWS = (
     "SELECT (SELECT COUNT(*) FROM evaluations) + (SELECT COALESCE(SUM(rounds / "
@@ -90,7 +90,7 @@ def forecast(
     standing: Standing,
     retry_failed: bool = False,
     jobs: int = 1,
-    place: Callable[[Run], Place] = lambda _: Place("cpu"),
+    place: Callable[[Run], DeviceKind] = lambda _: DeviceKind("cpu"),
 ) -> Forecast:
     """Compare ``runs`` with what ``database`` has, which need not exist.
 
@@ -112,14 +112,14 @@ def forecast(
     """
     speeds, bytes_a_row = _read(database)
     keys = [run.key for run in runs]
-    states = [standing.of(key) for key in keys]
+    states = [standing.end_of(key) for key in keys]
     settled = ("stored",) if retry_failed else ("stored", "failed")
     stored, failed = (
         states.count(state) if state in settled else 0 for state in ("stored", "failed")
     )
     to_do = [run for run, state in zip(runs, states, strict=True) if state not in settled]
     places = [place(run) for run in to_do]
-    times: dict[Place, list[float]] = {}
+    times: dict[DeviceKind, list[float]] = {}
     for run, where in zip(to_do, places, strict=True):
         if (time := _seconds(run, where.device, speeds)) is not None:
             times.setdefault(where, []).append(time)
@@ -140,7 +140,7 @@ def forecast(
     )
 
 
-def _elapsed(times: Mapping[Place, Sequence[float]]) -> float | None:
+def _elapsed(times: Mapping[DeviceKind, Sequence[float]]) -> float | None:
     """Return the time of runs by their places: CPU and GPUs work at the same time, and a GPU makes
     one kind after another.
     """
@@ -171,7 +171,7 @@ def _read(database: str) -> tuple[dict[Like, float], float]:
 
 def _seconds(run: Run, device: str, speeds: dict[Like, float]) -> float | None:
     spec = run.spec
-    like = (device, *(getattr(spec, name) for name in LIKE))
+    like = (device, *(getattr(spec, name) for name in SPEED_FIELDS))
     speed = speeds.get((*like, spec.method), speeds.get(like))
     return None if speed is None else speed * spec.budget
 

@@ -17,7 +17,7 @@ from dynabro_cli.analysis.searches import Searches, file_of, numbers_of
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.experiment.effect import USUAL_CLOCK
 
-ADVERSARY = ("attack", "attack_entry", "switching", "clock", "seed")
+NOT_IN_SETTING = ("attack", "attack_entry", "switching", "clock", "seed")
 """Fields of the spec that an adversary chooses, and the seed: two runs that differ in others are of
 different rows.
 """
@@ -30,13 +30,23 @@ NOT_FINITE = ("inf", "nan")
 a run.
 """
 STATIC, ACCURACY, NONE = "static", "final_accuracy", "none"
-DEFENCE = ("method", "pre_aggregators", "aggregator", "learning_rate")
-READ = (*ADVERSARY, *PROBLEM, *DEFENCE, "run_key", "sweep", "spec", "cell", "status", ACCURACY)
+ROW_FIELDS = ("method", "rule", "learning_rate")
+READ = (
+    *NOT_IN_SETTING,
+    *PROBLEM,
+    *ROW_FIELDS,
+    "run_key",
+    "sweep",
+    "spec",
+    "cell",
+    "status",
+    ACCURACY,
+)
 """Columns of ``runs`` that are read."""
 USUAL = ("gradient", "data")
 """The entries that ``attack_entry=auto`` comes to."""
 BETWEEN, WITHIN = "between", "within"
-COLUMNS = {BETWEEN: "between rounds", WITHIN: "within rounds"}
+RANKED = {BETWEEN: "between rounds", WITHIN: "within rounds"}
 """The columns, in words: identities change between rounds at most, or also within them."""
 LONG = 4
 """The budget of ``lost``, in budgets of the row."""
@@ -53,13 +63,13 @@ class Worst(NamedTuple):
     lowest: float
 
 
-NOBODY = Worst(math.nan, "", {}, math.nan)
+NO_ADVERSARY = Worst(math.nan, "", {}, math.nan)
 
 
 def leaderboard(searches: Searches) -> pd.DataFrame:
     """Return one row per setting that was searched, with the highest accuracy between rounds first.
 
-    For each of ``COLUMNS`` it has the lowest mean over the seeds, its attack, the lowest accuracy
+    For each of ``RANKED`` it has the lowest mean over the seeds, its attack, the lowest accuracy
     of any run, the letters of the row's groups (see ``groups``), and if a test separates the row
     from the best.
 
@@ -80,7 +90,7 @@ def leaderboard(searches: Searches) -> pd.DataFrame:
             "the same dynabro search command, to its end"
         )
     numbers = pd.DataFrame(rows)
-    for column in COLUMNS:
+    for column in RANKED:
         judged = groups(list(numbers.pop(f"{column}_seeds")))
         numbers[f"{column}_group"], numbers[f"{column}_tied"] = judged.letters, judged.tied
     return numbers
@@ -177,14 +187,13 @@ def _row(
     # an adversary that may change identities within rounds need not; without one that does, nothing
     # is known of such changes
     within = cells if first["any_clock"] or len(between) < len(cells) else []
-    chain = "" if first["pre_aggregators"] == "none" else f"{first['pre_aggregators']}+"
     unattacked, finite = (
         _lowest(_cells(free)).mean,
         [_lowest(chosen) for chosen in (between, within)],
     )
     row: dict[str, Any] = {
         "method": method,
-        "rule": f"{chain}{first['aggregator']}",
+        "rule": first["rule"],
         "learning_rate": first["learning_rate"],
         "seeds": max(len(worst.seeds) for worst in finite),
         "no_attack": _lowest(_cells(tried[name == NONE])).mean,
@@ -196,7 +205,7 @@ def _row(
         row[f"{part}_search"] = _lowest(
             [runs for runs in between if (runs["switching"].iloc[0] == STATIC) == chosen]
         ).mean
-    for column, worst in zip(COLUMNS, finite, strict=True):
+    for column, worst in zip(RANKED, finite, strict=True):
         row |= {
             column: worst.mean,
             f"{column}_lowest": worst.lowest,
@@ -214,7 +223,7 @@ def _cells(runs: pd.DataFrame) -> list[pd.DataFrame]:
 def _lowest(cells: Sequence[pd.DataFrame]) -> Worst:
     """Return the adversary with the lowest mean over its seeds."""
     if not cells:
-        return NOBODY
+        return NO_ADVERSARY
     values = [numbers_of(runs, ACCURACY) for runs in cells]
     place = min(range(len(cells)), key=lambda place: float(values[place].mean()))
     first = cells[place].iloc[0]
@@ -231,7 +240,7 @@ def _lowest(cells: Sequence[pd.DataFrame]) -> Worst:
 
 def _setting(spec: dict[str, Any]) -> str:
     return json.dumps(
-        {name: value for name, value in spec.items() if name not in ADVERSARY}, sort_keys=True
+        {name: value for name, value in spec.items() if name not in NOT_IN_SETTING}, sort_keys=True
     )
 
 
@@ -245,7 +254,7 @@ def headline(numbers: pd.DataFrame) -> list[str]:
     best of the other methods.
     """
     lines = []
-    for column, words in COLUMNS.items():
+    for column, words in RANKED.items():
         measured = numbers.dropna(subset=column)
         best = measured[measured[f"{column}_tied"]].sort_values(
             column, ascending=False, kind="stable"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.metrics import METRICS
 from dynabro_cli.analysis.paired_tests import LEVEL, Paired, holm, paired
 from dynabro_cli.components import PLUS, Registry, format_value, split_text
 from dynabro_cli.components.digests import mixture, versions
@@ -20,10 +21,10 @@ from dynabro_cli.experiment.effect import BASE, ENTRY, READING, aligned
 from dynabro_cli.experiment.label import OTHERS, telling_apart
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, canonical, fields, full_name
 from dynabro_cli.store.read.queries import query
-from dynabro_cli.store.tables import RESULTS
+from dynabro_cli.store.tables import HAS_RESULT
 
-METRICS = {"accuracy": "final_accuracy", "loss": "final_loss", "gap": "final_gap"}
-"""Compared columns of ``runs``, by the name of the metric."""
+COMPARED = ("accuracy", "loss", "gap")
+"""Metrics of which ``runs`` has a column."""
 IDENTITIES = ("switching", "clock", "workers", "byzantine", "participation")
 """Fields that determine, with the seed, which workers are Byzantine when (except
 ``switching=adaptive``).
@@ -184,7 +185,7 @@ def compare(
         b: The same; a field that only one side names may differ from pair to pair, and is not
             compared.
         where: An SQL condition on ``runs``.
-        metric: A key of ``METRICS``.
+        metric: One of ``COMPARED``.
 
     Raises:
         SpecError: The condition or metric is not valid, the sides are equal, a run has several
@@ -192,16 +193,17 @@ def compare(
             differ in more than their seed.
         NotFoundError: No pair has a number for the metric.
     """
-    if metric not in METRICS:
+    if metric not in COMPARED:
         raise SpecError(
-            f"metric={metric}: not legal{did_you_mean(metric, METRICS)}. Try: {', '.join(METRICS)}"
+            f"metric={metric}: not legal{did_you_mean(metric, COMPARED)}. Try: "
+            f"{', '.join(COMPARED)}"
         )
     a, b = _with_chain(a, b), _with_chain(b, a)
     if a == b:
         raise SpecError(
             "A and B are the same. Try: two different methods, or FIELD=VALUE with two values"
         )
-    stored = _runs(engine, where, METRICS[metric])
+    stored = _runs(engine, where, METRICS[metric].final)
     runs = [
         {**stored[place], **values, "stored": stored[place]} for place, values in aligned(stored)
     ]
@@ -357,7 +359,8 @@ def _runs(engine: Engine, where: str | None, column: str) -> list[Fields]:
     names = ", ".join((*fields(), SWEEP, "code_digests"))
     table = query(
         engine,
-        f"SELECT id, {column} AS value, {names} FROM runs WHERE {RESULTS} {condition} ORDER BY id",
+        f"SELECT id, {column} AS value, {names} FROM runs WHERE {HAS_RESULT} {condition} "
+        "ORDER BY id",
     )
     rows = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
     return [row for row in rows if row["value"] is not None]

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from dynabro_cli.analysis.cells import seed_means, within, worst_of
+from dynabro_cli.analysis.cells import clipped, seed_means, worst_of
 from dynabro_cli.analysis.columns import (
     COLUMNS,
     RULE,
     TUNING,
     having,
+    learning_rates_note,
     method_names,
     metric_of,
     name_of,
     ordered,
-    rates_of,
     split_columns,
     text_of,
     tick,
@@ -325,7 +325,7 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
         for part, fields in zip(("row", "column", "panel"), layout, strict=True)
     }
     orders = {
-        part: in_order(runs, fields, labels[part])
+        part: label_order(runs, fields, labels[part])
         for part, fields in zip(labels, layout, strict=True)
     }
     if len(orders["panel"]) > MOST_PANELS:
@@ -348,7 +348,7 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
     half = half_width(cells["std"], cells["n"])
     low, high = cells["mean"] - half, cells["mean"] + half
     cells = cells.assign(half=(high - low) / 2).reset_index()
-    cells["low"], cells["high"] = (ends.to_numpy() for ends in within(low, high, value))
+    cells["low"], cells["high"] = (ends.to_numpy() for ends in clipped(low, high, value))
     frame = cells[[*keys, "mean", "half", "std", "low", "high", "n", "diverged"]]
     pairs = _pairs({key: scores.droplevel(keys).to_dict() for key, scores in groups}, orders)
     return Ranking(
@@ -401,7 +401,7 @@ def labelled(runs: pd.DataFrame, names: Sequence[str]) -> pd.Series[Any]:
     )
 
 
-def in_order(runs: pd.DataFrame, names: Sequence[str], labels: pd.Series[Any]) -> list[str]:
+def label_order(runs: pd.DataFrame, names: Sequence[str], labels: pd.Series[Any]) -> list[str]:
     """Return the labels in the order of the fields' values, the first field first."""
     places = [{value: place for place, value in enumerate(ordered(runs, name))} for name in names]
     keys = runs[list(names)].itertuples(index=False, name=None)
@@ -477,7 +477,7 @@ def _notes(
         )
     elif len(orders["row"]) > 1:
         notes.append("no test: a paired test needs several seeds")
-    fair = rates_of(runs, method_names(runs)) or rates_of(runs, rows)
+    fair = learning_rates_note(runs, method_names(runs)) or learning_rates_note(runs, rows)
     if fair:
         notes.append(fair)
     if cells["diverged"].any():

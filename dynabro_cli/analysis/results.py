@@ -13,21 +13,22 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.metrics import METRIC_PREFIX
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import DatabaseError, SpecError
 from dynabro_cli.experiment.effect import Adversary, adversaries, effective, what_differs
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.store.care.check import spec_of
 from dynabro_cli.store.open.translation import shown
-from dynabro_cli.store.read.queries import among, of_sweeps, query
-from dynabro_cli.store.tables import RESULTS
+from dynabro_cli.store.read.queries import among, query, sweeps_condition
+from dynabro_cli.store.read.rows import spec_of
+from dynabro_cli.store.tables import HAS_RESULT
 from dynabro_cli.store.views import RULE
 
 ComputeIdentities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
 MeasureWindow = Callable[[Mapping[str, Any]], tuple[int, bool, bool]]
 LAST = "SELECT run_id, MAX(round) FROM metrics WHERE {} GROUP BY run_id"
 """The last evaluation of some runs with numbers of plugins, as SQL."""
-ADVERSARY = ("method", "attack", "attack_entry", "clock", "workers", "budget")
+ADVERSARY_INPUTS = ("method", "attack", "attack_entry", "clock", "workers", "budget")
 """Columns that say which adversary a run met."""
 WORKERS = re.compile(r"\[([1-9][0-9]{0,8}(,[1-9][0-9]{0,8})*)?\]")
 """Numbers of workers, as the recorder writes them."""
@@ -91,10 +92,10 @@ class Results:
         """Return the stored changes of a run's Byzantine set: ``tick``, and ``byzantine``, the
         workers from 1 on.
         """
-        identities = read(
+        identities = query(
             self.engine,
             f"SELECT tick, byzantine FROM identities WHERE run_id = {int(run_id)} ORDER BY tick",
-        )
+        ).frame()
         if not identities["byzantine"].map(lambda text: WORKERS.fullmatch(text) is not None).all():
             raise DatabaseError(
                 f"run {run_id}: a row of identities has no list of workers. Try: dynabro db check"
@@ -103,18 +104,13 @@ class Results:
 
     def rounds(self, run_id: int) -> pd.DataFrame:
         """Return the rounds of a run, in order; columns of the table."""
-        return read(
+        return query(
             self.engine, f"SELECT * FROM rounds WHERE run_id = {int(run_id)} ORDER BY round"
-        )
+        ).frame()
 
     def _rows(self, table: str, order: str) -> pd.DataFrame:
         which = f"run_id IN ({', '.join(str(run_id) for run_id in self.runs['id']) or 'NULL'})"
-        return read(self.engine, f"SELECT * FROM {table} WHERE {which} ORDER BY {order}")
-
-
-def read(engine: Engine, sql: str) -> pd.DataFrame:
-    """Return the result of a query as a frame."""
-    return query(engine, sql).frame()
+        return query(self.engine, f"SELECT * FROM {table} WHERE {which} ORDER BY {order}").frame()
 
 
 def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> pd.DataFrame:
@@ -130,31 +126,32 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
         NotFoundError: No run of a sweep is stored.
         SpecError: The condition is not valid.
     """
-    condition = of_sweeps(engine, where, sweeps) or "TRUE"
-    runs = read(engine, f"SELECT *, {RULE} FROM runs WHERE {RESULTS} AND ({condition}) ORDER BY id")
+    condition = sweeps_condition(engine, where, sweeps) or "TRUE"
+    runs = query(
+        engine, f"SELECT *, {RULE} FROM runs WHERE {HAS_RESULT} AND ({condition}) ORDER BY id"
+    ).frame()
     # a column that is NULL in all rows would have objects instead of numbers
     numbers = dict.fromkeys(("final_accuracy", "final_loss", "final_gap", "wall_seconds"), float)
     chosen = f"run_id IN (SELECT id FROM runs WHERE {condition})"
-    recovery = read(engine, f"SELECT * FROM recovery WHERE {chosen}").rename(
-        columns={"run_id": "id"}
-    )
+    recovery = query(engine, f"SELECT * FROM recovery WHERE {chosen}").frame()
+    recovery = recovery.rename(columns={"run_id": "id"})
     recovery = recovery.astype({name: float for name in recovery if name not in ("id", "reason")})
     runs = with_specs(engine, runs).astype(numbers)
     runs = runs.merge(recovery, on="id", how="left", validate="one_to_one")
-    metrics = read(
+    metrics = query(
         engine, f"SELECT * FROM metrics WHERE (run_id, round) IN ({LAST.format(chosen)})"
-    )
+    ).frame()
     if not metrics.empty:
         runs = runs.merge(
             _wide(metrics, ["run_id"]).rename(columns={"run_id": "id"}), on="id", how="left"
         )
     if not sweeps:
         return runs
-    listed = read(
+    listed = query(
         engine,
         "SELECT DISTINCT run_key, name FROM sweep_runs JOIN sweeps ON id = sweep_id WHERE "
         f"{among('name', sweeps)}",
-    )
+    ).frame()
     made_by = runs[["run_key", "sweep"]].rename(columns={"sweep": "name"})
     members = pd.concat([listed, made_by[made_by["name"].isin(sweeps)]]).drop_duplicates()
     order = members.assign(place=members["name"].map(list(sweeps).index)).sort_values(
@@ -189,7 +186,7 @@ def _wide(metrics: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     wide = metrics.astype({"value": float}).pivot_table(
         index=keys, columns="name", values="value", dropna=False
     )
-    return wide.add_prefix("metric:").reset_index()
+    return wide.add_prefix(METRIC_PREFIX).reset_index()
 
 
 def rows_with(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
@@ -199,14 +196,14 @@ def rows_with(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     return frame
 
 
-def in_order(runs: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:
+def runs_of_plan(runs: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:
     """Return the runs of a plan, in its order."""
     places = {key: place for place, key in enumerate(planned["run_key"])}
     order = runs["run_key"].map(places).dropna().sort_values().index
     return runs.loc[order].reset_index(drop=True)
 
 
-def as_stored(planned: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def plan_as_stored(planned: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return a plan in which a run that is not stored is replaced by one that is, and differs only
     in fields without effect.
     """
@@ -234,7 +231,7 @@ def missing(results: Results) -> tuple[pd.DataFrame, int]:
 
 def adversaries_of(frame: pd.DataFrame) -> list[Adversary]:
     """Return the adversary that each run met."""
-    return list(adversaries(frame[list(ADVERSARY)].to_dict("records")))
+    return list(adversaries(frame[list(ADVERSARY_INPUTS)].to_dict("records")))
 
 
 def normal_forms(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from dynabro_cli.analysis.paired_tests import mean_and_std
-from dynabro_cli.analysis.selection import as_yaml
+from dynabro_cli.analysis.selection import sweep_text
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import SpecError, many
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.search.conduct import best_of, repeated_of, worth
 from dynabro_cli.search.file import Search
-from dynabro_cli.search.study import Study
+from dynabro_cli.search.study import Study, best_of, repeated_of, value_or_inf
 from dynabro_cli.store.read.searches import GOALS, RunEnd, Trial, codes_of, ends_of, trials_of
 
 BEST = 10
@@ -144,7 +143,7 @@ def _found(
     run = study.again(row, search.seeds[:1])[0]
     if complete:  # the run that shows the finding most clearly
         run = min(repeats, key=lambda repeat: sign * (ends[repeat.key].value or 0))
-    return Found(row, choices, run, worth(row), tuple(values) if complete else ())
+    return Found(row, choices, run, value_or_inf(row), tuple(values) if complete else ())
 
 
 def as_sweep(search: Search, findings: Sequence[Findings]) -> str:
@@ -171,7 +170,7 @@ def as_sweep(search: Search, findings: Sequence[Findings]) -> str:
     chosen = [
         {name: text for name, text in point.items() if name != "validation"} for point in points
     ]
-    return as_yaml(search.sweep, {}, chosen, search.then.seeds if search.then else search.seeds)
+    return sweep_text(search.sweep, {}, chosen, search.then.seeds if search.then else search.seeds)
 
 
 def in_words(search: Search, findings: Findings) -> list[str]:

@@ -15,10 +15,11 @@ import pandas as pd
 import yaml
 from sqlalchemy import Engine
 
-from dynabro_cli.analysis.results import adversaries_of, cells_of, read, read_runs
+from dynabro_cli.analysis.results import adversaries_of, cells_of, read_runs
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.store.open.translation import translated_errors
-from dynabro_cli.store.read.searches import GOALS, is_sweep, text_of
+from dynabro_cli.store.read.queries import query
+from dynabro_cli.store.read.searches import GOALS, file_text, is_sweep
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,10 @@ def read_searches(engine: Engine, where: str | None) -> Searches:
         NotFoundError: There is no such trial.
         SpecError: The condition is not valid.
     """
-    trials = read(
+    trials = query(
         engine,
         f"SELECT * FROM trials {f'WHERE ({where})' if where else ''} ORDER BY search, number",
-    )
+    ).frame()
     if trials.empty:
         why = (
             f"where={where}: it holds for no trial"
@@ -127,7 +128,7 @@ def file_of(search: str) -> str:
 
 def _about(engine: Engine, name: str) -> About | None:
     with translated_errors(engine.url), engine.connect() as connection:
-        text, with_sweep = text_of(connection, name), is_sweep(connection, name)
+        text, with_sweep = file_text(connection, name), is_sweep(connection, name)
     document = yaml.safe_load(text) if text is not None else None
     if not isinstance(document, dict):
         return None

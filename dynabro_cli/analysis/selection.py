@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import yaml
 
 from dynabro_cli.analysis.paired_tests import mean_and_std
 from dynabro_cli.components import format_value
@@ -19,16 +16,17 @@ from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.plan import PlannedRuns
 from dynabro_cli.grid.sweep_file import Sweep
 from dynabro_cli.limits import MOST_CHARACTERS
+from dynabro_cli.search.file import as_yaml
 from dynabro_cli.store.care.outputs import FileKind
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.read.queries import query
-from dynabro_cli.store.tables import RESULTS
+from dynabro_cli.store.tables import HAS_RESULT
 
 SCORES = f"""
     SELECT run_key, status, validation_accuracy
     FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds
-    WHERE {RESULTS} AND validation_accuracy IS NOT NULL
+    WHERE {HAS_RESULT} AND validation_accuracy IS NOT NULL
 """
 SUFFIX = "-selected"
 """End of the name of a sweep of chosen runs."""
@@ -258,10 +256,10 @@ def as_sweep(planned: PlannedRuns, choices: Sequence[Selection]) -> str:
     points = list(dict.fromkeys(_of(run, varied) for run in runs))
     base = {name: format_value(getattr(first.spec, name)) for name in kept}
     chosen = [dict(zip(varied, map(format_value, point), strict=True)) for point in points]
-    return as_yaml(sweep, base, chosen, sorted({run.spec.seed for run in runs}))
+    return sweep_text(sweep, base, chosen, sorted({run.spec.seed for run in runs}))
 
 
-def as_yaml(
+def sweep_text(
     sweep: Sweep, base: Mapping[str, str], chosen: Sequence[Mapping[str, str]], seeds: Sequence[int]
 ) -> str:
     """Return the text of a sweep of chosen points on the whole training set.
@@ -280,5 +278,4 @@ def as_yaml(
         "grid": {"chosen": list(map(dict, chosen))},
         "seeds": list(seeds),
     }
-    # PyYAML would fold long lines otherwise
-    return str(yaml.safe_dump(document, sort_keys=False, width=math.inf))
+    return as_yaml(document)

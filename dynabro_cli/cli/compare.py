@@ -93,7 +93,7 @@ def compare(
     from dynabro_cli.analysis import pairs
     from dynabro_cli.experiment.resolve import REGISTRIES
     from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.read.queries import of_sweeps
+    from dynabro_cli.store.read.queries import sweeps_condition
 
     if (every is None) != (a is not None and b is not None) or (
         every is not None and a is not None
@@ -116,7 +116,7 @@ def compare(
             f"{against}"
         )
     engine = open_read_only(db)
-    stored, condition = pairs.stored_components(engine), of_sweeps(engine, where, sweeps)
+    stored, condition = pairs.stored_components(engine), sweeps_condition(engine, where, sweeps)
     side_a, side_b = (pairs.side(text or "", REGISTRIES, stored) for text in (a, b))
     metric = metric or pairs.usual_metric(engine, condition)
     comparison = pairs.compare(engine, side_a, side_b, where=condition, metric=metric)

@@ -51,11 +51,11 @@ def leaderboard(
     Example: dynabro leaderboard worst-between worst-within --out plots
     """
     from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.read.searches import named, stored_searches
+    from dynabro_cli.store.read.searches import stored_searches, trials_condition
 
     check_name(saved_as, LEADERBOARD)
     engine = open_read_only(db)
-    missing = [name for name in searches or () if named(engine, [name]) is None]
+    missing = [name for name in searches or () if trials_condition(engine, [name]) is None]
     if missing:
         stored = stored_searches(engine)
         others = f", but of {', '.join(stored)}" if stored else ""
@@ -63,7 +63,7 @@ def leaderboard(
             f"no trial of {' or '.join(missing)} is stored{others}. Try: dynabro search "
             f"{missing[0]}"
         )
-    condition = named(engine, searches) if searches else None
+    condition = trials_condition(engine, searches) if searches else None
     drawing = studio(db, condition, out, formats, force=force)
     drawn, made = drawing.draw_record(LEADERBOARD, saved_as)
     if as_json:

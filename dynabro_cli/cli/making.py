@@ -88,13 +88,13 @@ def make_runs(
     """
     from dynabro_cli.executors._api import Outcome
     from dynabro_cli.grid.plan import as_stored
-    from dynabro_cli.store.standing import stand
+    from dynabro_cli.store.standing import read_standing
 
     if standing is None:
-        standing = stand(db, options.entry, options.rerun, options.data_dir)
+        standing = read_standing(db, options.sweep_row, options.rerun, options.data_dir)
     runs = as_stored(planned, standing.has).runs
     if not runs or (
-        options.rerun == "none" and all(standing.of(run.key) == "stored" for run in runs)
+        options.rerun == "none" and all(standing.end_of(run.key) == "stored" for run in runs)
     ):
         _keep_list(runs, db, options, standing)
         return [Outcome(run, "stored", None) for run in runs]
@@ -118,10 +118,10 @@ def _keep_list(runs: Sequence[Run], db: str, options: Options, standing: Standin
     from dynabro_cli.store.open.engine import open_for_writing, open_read_only
     from dynabro_cli.store.sweep_entry import is_listed
 
-    if not runs or options.entry is None:
+    if not runs or options.sweep_row is None:
         return
     with open_read_only(db).connect() as connection:
-        if is_listed(connection, options.entry, [run.key for run in runs]):
+        if is_listed(connection, options.sweep_row, [run.key for run in runs]):
             return
     from dynabro_cli.executors.sweep import keep_list
 

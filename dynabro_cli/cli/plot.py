@@ -247,9 +247,9 @@ def _searches(names: Sequence[str], db: str) -> str | None:
     sweep's.
     """
     from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.read.searches import named
+    from dynabro_cli.store.read.searches import trials_condition
 
-    return named(open_read_only(db), names)
+    return trials_condition(open_read_only(db), names)
 
 
 def check_name(saved_as: str | None, name: str) -> None:

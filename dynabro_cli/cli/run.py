@@ -190,9 +190,9 @@ def _run(
         from dynabro_cli.cli.progress import RunsProgress, tell
         from dynabro_cli.executors.sweep import make_all
         from dynabro_cli.store.care.models import ModelFile
-        from dynabro_cli.store.kept_connection import transact
         from dynabro_cli.store.open.translation import shown
-        from dynabro_cli.store.standing import Standing, repetition, state_of
+        from dynabro_cli.store.standing import Standing, repeat_of, state_of
+        from dynabro_cli.store.transactions import transact
 
         if not quiet:
             words = _described(run, spec)
@@ -209,7 +209,7 @@ def _run(
             model.check()
         standing = transact(
             engine,
-            lambda connection: Standing(connection, repetition(connection, None, options.rerun)),
+            lambda connection: Standing(connection, repeat_of(connection, None, options.rerun)),
         )
         with RunsProgress([run], quiet=quiet) as progress:
             (outcome,) = make_all(

@@ -110,15 +110,15 @@ def runs(
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.queries import (
         RUN_COLUMNS,
-        list_code,
+        compare_code,
         list_runs,
         newest_runs,
-        of_sweeps,
+        sweeps_condition,
     )
 
     chosen = None if columns in (None, ALL) else _columns(str(columns))
     engine = open_read_only(db)
-    where = of_sweeps(engine, where, [*(sweeps or ()), *(named or ())])
+    where = sweeps_condition(engine, where, [*(sweeps or ()), *(named or ())])
     if as_json or as_csv:
         shown = RUN_COLUMNS if chosen is None else _selected(chosen)
         table = (
@@ -127,7 +127,7 @@ def runs(
             else newest_runs(engine, where, shown, limit)
         )
         emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
-        tell_of_code(list_code(engine, where))
+        tell_of_code(compare_code(engine, where))
         return
     most = limit or MOST_LISTED
     listed = RUN_COLUMNS if columns == ALL else _selected(chosen or LISTED)
@@ -354,14 +354,14 @@ def tag(
     """
     from dynabro_cli.store.open.engine import open_for_writing, open_read_only
     from dynabro_cli.store.origin import check_words, set_words
-    from dynabro_cli.store.read.queries import find_run, of_sweeps, query, stored_sweeps
+    from dynabro_cli.store.read.queries import find_run, query, stored_sweeps, sweeps_condition
 
     if not (tags or remove or words is not None):
         raise SpecError("nothing to change. Try: dynabro tag RUN TAG, --remove TAG, or --note TEXT")
     check_words(tags or (), words)
     engine = open_read_only(db)
     if what in stored_sweeps(engine) or what == "all":
-        condition = of_sweeps(engine, where, [] if what == "all" else [what])
+        condition = sweeps_condition(engine, where, [] if what == "all" else [what])
     else:
         of_run = f"id = {int(find_run(engine, what)['id'])}"
         condition = of_run if where is None else f"{of_run} AND ({where})"

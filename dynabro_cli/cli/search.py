@@ -122,9 +122,7 @@ def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json
     )
     stored = _stored(search, db, options.rerun)
     begun, ended = stored.total(), stored.total() - stored["running"]
-    choices = {
-        choice.label: [entry.label for entry in choice.entries] for choice in search.space.choices
-    }
+    choices = {axis.label: [entry.label for entry in axis.entries] for axis in search.space.axes}
     if as_json:
         sizes = {
             "searches": ahead.searches,
@@ -177,7 +175,7 @@ def _stored(search: Search, db: str, rerun: Rerun) -> Counter[str]:
     """
     from dynabro_cli.analysis.search_findings import code_of
     from dynabro_cli.errors import EmptyDatabaseError, NotFoundError
-    from dynabro_cli.search.conduct import as_stored
+    from dynabro_cli.search.conduct import with_stored_spelling
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.searches import trials_of
 
@@ -186,7 +184,7 @@ def _stored(search: Search, db: str, rerun: Rerun) -> Counter[str]:
     except (NotFoundError, EmptyDatabaseError):
         return Counter()
     with engine.connect() as connection:
-        search = as_stored(search, connection)
+        search = with_stored_spelling(search, connection)
         tell_of_code(code_of(search, connection), REPEATED if rerun == "changed" else REPEATS)
         return Counter(
             row.status for name, _ in search.points() for row in trials_of(connection, name)
@@ -245,11 +243,11 @@ def of_search(name: str, settings: Sequence[str], db: str, *, as_json: bool, qui
 
     _check_optuna()
     from dynabro_cli.analysis.search_findings import as_sweep, code_of, findings
-    from dynabro_cli.search.conduct import as_stored
+    from dynabro_cli.search.conduct import with_stored_spelling
 
     search = load_search(name, settings, run_plugins=False)
     with open_read_only(db).connect() as connection:
-        search = as_stored(search, connection)
+        search = with_stored_spelling(search, connection)
         results, code = findings(search, connection), code_of(search, connection)
     text = as_sweep(search, results)
     tell_of_code(code, REPEATS)

@@ -44,9 +44,10 @@ def standing_of(planned: PlannedRuns, db: str, options: Options) -> tuple[Planne
     A run that is stored under another text of the same adversary replaces the run of the plan.
     """
     from dynabro_cli.grid.plan import as_stored
-    from dynabro_cli.store.standing import stand
+    from dynabro_cli.store.standing import read_standing
 
-    standing, rerun = stand(db, options.entry, options.rerun, options.data_dir), options.rerun
+    rerun = options.rerun
+    standing = read_standing(db, options.sweep_row, rerun, options.data_dir)
     planned = as_stored(planned, standing.has)
     code = standing.compare(run.key for run in planned.runs)
     advice = {
@@ -127,10 +128,10 @@ def places_ahead(runs: Sequence[Run], options: Options) -> Placement:
     """Return the places that runs would have, and print the lines about them; nothing is
     started.
     """
-    from dynabro_cli.executors.placement import place
+    from dynabro_cli.executors.placement import placement_of
     from dynabro_cli.machine import mps
 
-    places = place(runs, options, mps.at_hand)
+    places = placement_of(runs, options, mps.at_hand)
     for line in places.notes:
         complain(line)
     return places
@@ -214,7 +215,7 @@ def _report(
         shares = [f"{counts[status]} {word}" for status, word in WORDS.items() if counts[status]]
         shares = shares or ["nothing to do"]
         say(
-            f"{options.entry}: {len(outcomes)} runs in {shown(db)}: {', '.join(shares)}; took "
+            f"{options.sweep_row}: {len(outcomes)} runs in {shown(db)}: {', '.join(shares)}; took "
             f"{duration(seconds)}"
         )
         if wrong:

@@ -47,7 +47,7 @@ def report(
     output = Output(out, HTML, db, force)
     if str(out) != "-":
         # a file that may not be written is refused before the runs are read, which takes long
-        output.place()
+        output.checked_path()
     results = studio(db, where, out.parent, "png", sweeps=[*(sweeps or ()), *(named or ())]).results
     runs = results.runs
     now = f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d %H:%M}"

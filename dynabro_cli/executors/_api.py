@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import signal
-import time
-import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from dynabro_cli.components import plugins
-from dynabro_cli.errors import DynabroError, PluginError, RunError
+from dynabro_cli.errors import RunError
 
-if TYPE_CHECKING:  # it loads torch, and a worker must be under its parent's control before
+# they load all components and SQLAlchemy, and a worker must be under its parent's control before
+if TYPE_CHECKING:
     from dynabro_cli.events import Event, SaveAt
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.store.standing import Rerun
@@ -84,7 +81,7 @@ class Options:
     weights: SaveAt = "never"
 
     @property
-    def entry(self) -> str | None:
+    def sweep_row(self) -> str | None:
         """The name of the sweep's row in ``sweeps``: each shard has its own rows and reruns."""
         return self.sweep if self.shard is None else f"{self.sweep} {self.shard}"
 
@@ -173,32 +170,3 @@ class Listener(Protocol):
         for.
         """
         ...
-
-
-class Due:
-    """Decide when a run writes a checkpoint: at an interval, and on request.
-
-    Args:
-        every: Seconds between two checkpoints.
-        asked: Returns True if a checkpoint is wanted at once.
-    """
-
-    def __init__(self, every: float, asked: Callable[[], bool]) -> None:
-        self._every, self._asked = every, asked
-        self._last = time.monotonic()
-
-    def __call__(self) -> bool:
-        if not self._asked() and time.monotonic() - self._last < self._every:
-            return False
-        self._last = time.monotonic()
-        return True
-
-
-def failure_of(error: Exception) -> Failure:
-    """Describe the exception that is being handled."""
-    if isinstance(error, DynabroError):
-        return Failure(str(error), str(error), expected=True, exit_code=error.exit_code)
-    kind = RunError if plugins.where(error) is None else PluginError
-    return Failure(
-        plugins.described(error), traceback.format_exc(), expected=False, exit_code=kind.exit_code
-    )

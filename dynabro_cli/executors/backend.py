@@ -46,14 +46,15 @@ class Backend(Protocol):
     """Interface of the scheduler to worker processes or a cluster.
 
     Attributes:
-        word: The maker of a run in messages, such as ``process``.
-        check: The memory that a process compares with a run's needs before it starts.
-        forgiving: True if the retries of a run are counted from its last checkpoint.
+        maker: The maker of a run in messages, such as ``process``.
+        memory_check: The memory that a process compares with a run's needs before it starts.
+        checkpoint_resets_retries: True if the retries of a run are counted from its last
+            checkpoint.
     """
 
-    word: str
-    check: MemoryCheck
-    forgiving: bool
+    maker: str
+    memory_check: MemoryCheck
+    checkpoint_resets_retries: bool
 
     @property
     def capacity(self) -> int:

@@ -33,13 +33,13 @@ whatever runs elsewhere.
 
 @dataclass
 class Job:
-    """A run, its place among all runs, how it shares a device, and the number of processes that
+    """A run, its index among all runs, how it shares a device, and the number of processes that
     died under it.
 
     ``alone`` is True for a second attempt on a GPU, without CUDA's multi-process service.
     """
 
-    place: int
+    index: int
     run: Run
     sharing: Sharing
     crashes: int = 0
@@ -178,7 +178,7 @@ class Ledger:
             if not queues:
                 return None
             # a place of a GPU takes a run for the CPU only if no other run can be there
-            first = min(queues, key=lambda sharing: (not sharing.gpu, queues[sharing][0].place))
+            first = min(queues, key=lambda sharing: (not sharing.gpu, queues[sharing][0].index))
             job = queues[first].popleft()
             if not self.wanted(job.run):
                 continue
@@ -221,8 +221,8 @@ class Ledger:
     def _add(self, runs: Sequence[Run]) -> None:
         self._queue(
             *(
-                Job(place, run, self._sharing(run))
-                for place, run in enumerate(runs, len(self.outcomes))
+                Job(index, run, self._sharing(run))
+                for index, run in enumerate(runs, len(self.outcomes))
             )
         )
         self.outcomes += [Outcome(run, "interrupted", None) for run in runs]
@@ -232,9 +232,9 @@ class Ledger:
         self._add(runs)
         return bool(runs)
 
-    def patience(self, others: bool) -> float | None:
-        """Return the seconds until runs in progress elsewhere are checked again; None if there are
-        none.
+    def patience(self, *, others: bool) -> float | None:
+        """Return the seconds until runs in progress elsewhere are checked again, and report to the
+        listener if they are all that is left; None if there are none.
 
         Args:
             others: True if there are runs in progress here.
@@ -310,7 +310,7 @@ class Ledger:
                 slot.job.run.key, failure.details
             ):
                 slot.recorder.record(
-                    _start(slot.job.run, replace(self._options, device=slot.device_of_run))
+                    _started_event(slot.job.run, replace(self._options, device=slot.device_of_run))
                 )
             slot.recorder.failed(failure.details)
         except (RunHeldError, AlreadyStoredError):
@@ -324,7 +324,7 @@ class Ledger:
         self.interrupted += slot.recorder.run_id is not None
         if slot.log is not None:
             slot.log.interrupted()
-        self._keep(slot)
+        self._store_interrupted(slot)
         self._settle(slot, "interrupted", None)
 
     def retry(self, slot: Slot, why: str, *, died: bool = True) -> bool:
@@ -353,7 +353,7 @@ class Ledger:
                 f"{why}; the run is retried"
                 + (" without CUDA's multi-process service" if alone else "")
             )
-        self._keep(slot)
+        self._store_interrupted(slot)
         return True
 
     def give_back(self, slot: Slot) -> None:
@@ -368,7 +368,7 @@ class Ledger:
             self._elsewhere.append(slot.job)
             slot.job = slot.log = None
 
-    def _keep(self, slot: Slot) -> None:
+    def _store_interrupted(self, slot: Slot) -> None:
         try:
             slot.recorder.interrupted()
         except LostRunError:
@@ -391,12 +391,12 @@ class Ledger:
     ) -> None:
         """Note the outcome of a run."""
         outcome = Outcome(job.run, status, message, failure)
-        self.outcomes[job.place] = outcome
+        self.outcomes[job.index] = outcome
         if not self.stopping:
             self._listener.ended(number, outcome)
 
 
-def _start(run: Run, options: Options) -> Started:
+def _started_event(run: Run, options: Options) -> Started:
     """Return the start event of a run that failed before its own ``Started``; its dimension is
     0.
     """

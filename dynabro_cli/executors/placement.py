@@ -17,7 +17,7 @@ from dynabro_cli.machine.devices import devices_of, gpu_memory
 if TYPE_CHECKING:
     from dynabro_cli.simulation.need import Need
 
-LIKE = tuple(name for name, field in fields().items() if field.memory or field.speed)
+DEMAND_FIELDS = tuple(name for name, field in fields().items() if field.memory or field.speed)
 """The fields that decide where a run computes, and how much memory it needs."""
 WITH_MPS, WITHOUT_MPS, FILLING = 12, 3, 2
 """Most runs on a GPU: with CUDA's multi-process service, without it, and of runs that fill a
@@ -29,14 +29,14 @@ BASE_BYTES = 1e9
 """Memory of a process on a GPU for CUDA's libraries, beside the estimated need of its run."""
 
 
-class Place(NamedTuple):
+class DeviceKind(NamedTuple):
     """Kind of device of a run, ``cpu`` or ``cuda``, and the number of such runs at a time."""
 
     device: str
     jobs: int = 1
 
 
-class Look(NamedTuple):
+class Demand(NamedTuple):
     """Device of a run, and its need of memory there; ``fills`` is True if the run fills a GPU."""
 
     gpu: bool
@@ -50,28 +50,28 @@ class Placement:
 
     Attributes:
         devices: The device of each place.
-        look: Looks at a run.
+        demand: Returns the demand of a run.
         sharing: How a run shares its device.
         notes: A line about runs that compute on the CPU although there is a GPU.
         mps: Folder of CUDA's multi-process service; None without one.
     """
 
     devices: Sequence[str]
-    look: Callable[[Run], Look]
+    demand: Callable[[Run], Demand]
     sharing: Callable[[Run], Sharing] = lambda _: ON_CPU
     notes: Sequence[str] = ()
     mps: str | None = None
 
-    def of(self, run: Run) -> Place:
+    def of(self, run: Run) -> DeviceKind:
         """Return the kind of device of a run, and the number of runs like it at a time."""
         gpus = [device for device in self.devices if device != "cpu"]
         sharing = self.sharing(run)
         if sharing.gpu:
-            return Place("cuda", min(len(gpus), sharing.most * len(set(gpus))))
-        return Place("cpu", len(self.devices) - len(gpus) or len(gpus))
+            return DeviceKind("cuda", min(len(gpus), sharing.most * len(set(gpus))))
+        return DeviceKind("cpu", len(self.devices) - len(gpus) or len(gpus))
 
 
-def place(runs: Sequence[Run], options: Options, mps: Callable[[], str | None]) -> Placement:
+def placement_of(runs: Sequence[Run], options: Options, mps: Callable[[], str | None]) -> Placement:
     """Choose the places of runs: one per core for runs on the CPU, and several on each GPU.
 
     If there are runs for both devices, the cores that the GPUs' runs do not keep busy become places
@@ -89,18 +89,20 @@ def place(runs: Sequence[Run], options: Options, mps: Callable[[], str | None]) 
     options = replace(options, jobs=1) if options.jobs == 0 else options
     names = devices_of(options.device)
     if names == ["cpu"]:
-        return Placement(["cpu"] * (options.jobs or cores()), looks(replace(options, device="cpu")))
-    look = looks(options)
-    on_gpu, on_cpu = ([run for run in runs if look(run).gpu is gpu] for gpu in (True, False))
+        return Placement(
+            ["cpu"] * (options.jobs or cores()), demands(replace(options, device="cpu"))
+        )
+    demand = demands(options)
+    on_gpu, on_cpu = ([run for run in runs if demand(run).gpu is gpu] for gpu in (True, False))
     notes = _notes(on_cpu, mixed=bool(on_gpu))
     if not on_gpu:
-        return Placement(["cpu"] * (options.jobs or cores()), look, notes=notes)
+        return Placement(["cpu"] * (options.jobs or cores()), demand, notes=notes)
     memory = min(gpu_memory(name) for name in names)
     given = math.ceil(options.jobs / len(names)) if options.jobs else options.jobs_per_gpu
 
     def most(run: Run, served: bool) -> int:
-        limit = FILLING if look(run).fills else WITH_MPS if served else WITHOUT_MPS
-        fit = memory // (BASE_BYTES + look(run).need.within(memory).device)
+        limit = FILLING if demand(run).fills else WITH_MPS if served else WITHOUT_MPS
+        fit = memory // (BASE_BYTES + demand(run).need.within(memory).device)
         return given or max(1, min(limit, (cores() - OTHER_CORES) // len(names), int(fit)))
 
     folder = mps() if max(most(run, True) for run in on_gpu) > 1 else None
@@ -111,18 +113,20 @@ def place(runs: Sequence[Run], options: Options, mps: Callable[[], str | None]) 
         devices += ["cpu"] * max(1, cores() - len(devices))
 
     def sharing(run: Run) -> Sharing:
-        return Sharing(True, look(run).fills, most(run, served)) if look(run).gpu else ON_CPU
+        return Sharing(True, demand(run).fills, most(run, served)) if demand(run).gpu else ON_CPU
 
-    return Placement(devices, look, sharing, notes, folder)
+    return Placement(devices, demand, sharing, notes, folder)
 
 
-def looks(options: Options) -> Callable[[Run], Look]:
-    """Return a function that looks at a run, and at similar runs once; the function loads torch."""
-    seen: dict[tuple[object, ...], Look] = {}
+def demands(options: Options) -> Callable[[Run], Demand]:
+    """Return a function that returns the demand of a run, and computes it once for similar runs; it
+    loads torch.
+    """
+    seen: dict[tuple[object, ...], Demand] = {}
     folder = data_directory(options.data_dir)
 
-    def look(run: Run) -> Look:
-        like = tuple(getattr(run.spec, name) for name in LIKE)
+    def demand(run: Run) -> Demand:
+        like = tuple(getattr(run.spec, name) for name in DEMAND_FIELDS)
         if like not in seen:
             from dynabro_cli.simulation.need import need_of
             from dynabro_cli.simulation.placing import fills_gpu, takes_gpu
@@ -130,10 +134,10 @@ def looks(options: Options) -> Callable[[Run], Look]:
             run = run.with_data(folder)
             gpu = takes_gpu(run, options.device)
             need = need_of(run, gpu=gpu, compiles=options.compile != "off")
-            seen[like] = Look(gpu, gpu and fills_gpu(run), need)
+            seen[like] = Demand(gpu, gpu and fills_gpu(run), need)
         return seen[like]
 
-    return look
+    return demand
 
 
 def _notes(on_cpu: Sequence[Run], *, mixed: bool) -> Sequence[str]:

@@ -44,7 +44,7 @@ class RunLog:
         """Return the log of a run beside its database; without a file if its folder cannot be
         created.
         """
-        return cls(files.open_log(run_key), lambda error: files.go_without("logs", error))
+        return cls(files.prepare_log(run_key), lambda error: files.go_without("logs", error))
 
     def write(self, text: str) -> None:
         """Write ``text`` after the time."""

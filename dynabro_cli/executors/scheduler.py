@@ -19,7 +19,7 @@ from dynabro_cli.executors.backend import Backend, Ended, Message, Printed
 from dynabro_cli.executors.interruptions import Interrupted, Interruptions
 from dynabro_cli.executors.ledger import Job, Ledger, Slot, State
 from dynabro_cli.executors.worker import Begun, Left, Misplaced, Request
-from dynabro_cli.store.kept_connection import KeptConnection
+from dynabro_cli.store.transactions import KeptConnection
 
 FALSE_STARTS = 3
 """Most processes or tasks in a row that may end before one starts a run."""
@@ -87,7 +87,7 @@ class Scheduler:
         for.
         """
         self._assign(interruptions)
-        if not any(map(self._occupied, self._slots)) and self._ledger.patience(True) is None:
+        if not any(map(self._occupied, self._slots)) and self._ledger.patience(others=True) is None:
             return False
         # an open one would leave SQLite's log beside the database while nothing is written
         self._connection.close()
@@ -155,7 +155,7 @@ class Scheduler:
             resume=slot.recorder.checkpoint(run.key),
             checkpoint_every=how.checkpoint_every,
             log=slot.log.path if slot.log else None,
-            check="nothing" if how.force else self._backend.check,
+            memory_check="nothing" if how.force else self._backend.memory_check,
             plugins=digests.with_imports(plugins.loaded()),
             weights=how.weights,
             mps=slot.mps_of_run,
@@ -171,7 +171,7 @@ class Scheduler:
         if all(occupied):
             # no slot is free to take a run that is no longer made elsewhere
             return min(until, default=None)
-        elsewhere = self._ledger.patience(any(occupied))
+        elsewhere = self._ledger.patience(others=any(occupied))
         return min([*until, *([] if elsewhere is None else [elsewhere])], default=None)
 
     def _attend(self) -> None:
@@ -210,7 +210,7 @@ class Scheduler:
         elif isinstance(message, Failure):
             if (
                 not self._ledger.stopping
-                and of_gpu(message)
+                and _is_cuda_error(message)
                 and self._ledger.retry(slot, message.reason, died=False)
             ):
                 self._discard(slot)
@@ -226,7 +226,7 @@ class Scheduler:
             self._backend.answer(slot.number, ours)
         else:
             self._ledger.record(slot, message)
-            if isinstance(message, Checkpointed) and self._backend.forgiving:
+            if isinstance(message, Checkpointed) and self._backend.checkpoint_resets_retries:
                 job.crashes = 0
             if slot.job is not None and self._ledger.prunes(job.run, message):
                 self._ledger.prune(slot)
@@ -234,7 +234,7 @@ class Scheduler:
 
     def _lose(self, slot: Slot, end: Ended) -> None:
         """Handle the end of a process or task; without a last message, its run is lost."""
-        word = self._backend.word
+        maker = self._backend.maker
         if slot.job is None:
             pass
         elif self._ledger.stopping:
@@ -245,11 +245,11 @@ class Scheduler:
             self._false_starts += end.counts
             if self._false_starts >= FALSE_STARTS:
                 raise RunError(
-                    f"{FALSE_STARTS} starts of a {word} in a row failed before a run began; the "
-                    f"last {word} {end.how}"
+                    f"{FALSE_STARTS} starts of a {maker} in a row failed before a run began; the "
+                    f"last {maker} {end.how}"
                 )
-        elif not self._ledger.retry(slot, f"its {word} {end.how}"):
-            text = f"its {word} {end.how}" + (
+        elif not self._ledger.retry(slot, f"its {maker} {end.how}"):
+            text = f"its {maker} {end.how}" + (
                 f" ({slot.job.crashes + 1} attempts)" if slot.job.crashes else ""
             )
             self._ledger.fail(slot, Failure(text, text, expected=False))
@@ -321,7 +321,7 @@ class Scheduler:
                 slot.clear()
 
 
-def of_gpu(failure: Failure) -> bool:
+def _is_cuda_error(failure: Failure) -> bool:
     """Return True if a run failed by an error of CUDA, which another process on the same service
     can have caused.
     """

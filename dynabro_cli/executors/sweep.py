@@ -6,9 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import subprocess
-import warnings
 from collections.abc import Sequence
 
 from sqlalchemy import Connection, Engine
@@ -18,8 +15,7 @@ from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.ledger import Ledger, Slot
 from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.limits import MOST_DIFF
-from dynabro_cli.store.kept_connection import KeptConnection
+from dynabro_cli.machine.checkout import current_changes, current_commit
 from dynabro_cli.store.origin import Origin
 from dynabro_cli.store.ownership import heartbeats
 from dynabro_cli.store.read.searches import refuse_name_of_search
@@ -27,6 +23,7 @@ from dynabro_cli.store.recorder import Recorder, SaveModel
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.standing import Repeat, Standing, UpTo, never
 from dynabro_cli.store.sweep_entry import SweepEntry
+from dynabro_cli.store.transactions import KeptConnection
 
 
 def make_all(
@@ -82,17 +79,18 @@ def make_all(
     ledger = Ledger(runs, options, files, listener, standing.stored(keys), places.sharing)
     owners = [slot.recorder.owner for slot in slots]
     entry = None
-    if options.entry is not None:  # runs without a common name are no sweep
+    if options.sweep_row is not None:  # runs without a common name are no sweep
         entry = SweepEntry(
             kept,
-            name=options.entry,
+            name=options.sweep_row,
             runs=len(runs),
-            to_make=standing.to_make(keys, retry_failed=options.retry_failed),
-            others=standing.ends(keys),
+            listed=standing.end_times(keys),
             jobs=options.jobs or 1,
             executor=options.executor,
             text=functools.partial(_text, options.sweep, options.sweep_text),
             rerun_after=standing.repeat.last if isinstance(standing.repeat, UpTo) else None,
+            stored_before=len(runs)
+            - len(standing.to_make(keys, retry_failed=options.retry_failed)),
         )
         owners.append(entry.owner)
     with (
@@ -113,10 +111,10 @@ def keep_list(engine: Engine, runs: Sequence[Run], options: Options, standing: S
     keys = [run.key for run in runs]
     with SweepEntry(
         engine,
-        name=str(options.entry),
+        name=str(options.sweep_row),
         runs=len(runs),
-        to_make={},
-        others=standing.ends(keys),
+        listed=standing.end_times(keys),
+        stored_before=len(runs),
         jobs=1,
         executor=options.executor,
         text=functools.partial(_text, options.sweep, options.sweep_text),
@@ -162,57 +160,3 @@ def _text(name: str | None, text: str, connection: Connection) -> str | None:
     if name is not None:
         refuse_name_of_search(connection, name)
     return text or None
-
-
-def current_commit() -> str | None:
-    """Return the commit of the git repository around the current folder; None without one."""
-    return _git("rev-parse", "HEAD").decode(errors="replace").strip() or None
-
-
-def current_changes() -> bytes:
-    """Return the changes since the commit in the repository around the current folder; empty if
-    there are too many.
-    """
-    if os.environ.get("DYNABRO_GIT_DIFF", "on") == "off":
-        return b""
-    changes = _git(
-        "diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty"
-    )
-    if len(changes) > MOST_DIFF:
-        warnings.warn(
-            f"the changes in the checkout are not stored: {len(changes):,} bytes, and "
-            f"{MOST_DIFF:,} are the most. "
-            "Try: DYNABRO_GIT_DIFF=off, or commit them",
-            stacklevel=2,
-        )
-        return b""
-    return changes
-
-
-def _git(*words: str) -> bytes:
-    """Return the output of a command of git; empty if it fails.
-
-    The checkout may be a stranger's: programs that its own configuration names (a monitor, hooks,
-    filters) are not run, and nothing is fetched. Programs that the user's configuration names are
-    run.
-    """
-    off = ["core.fsmonitor=false", f"core.hooksPath={os.devnull}"]
-    for line in (
-        _output("config", "--local", "--includes", "--name-only", "--get-regexp", r"^filter\.")
-        .decode()
-        .splitlines()
-    ):
-        off.append(f"{line}={'false' if line.endswith('.required') else ''}")
-    return _output(*(word for setting in off for word in ("-c", setting)), *words)
-
-
-def _output(*words: str) -> bytes:
-    """Return what git prints; empty if it fails."""
-    settings = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
-    try:
-        answer = subprocess.run(
-            ["git", *words], capture_output=True, timeout=5, check=False, env=settings
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return b""
-    return answer.stdout if answer.returncode == 0 else b""

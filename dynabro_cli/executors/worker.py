@@ -26,6 +26,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -33,10 +34,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+from dynabro_cli.components import plugins
 from dynabro_cli.components.plugins import Plugin, load_sent
-from dynabro_cli.errors import RunError
+from dynabro_cli.errors import DynabroError, PluginError, RunError
 from dynabro_cli.events import Checkpointed, Diverged, Event, Finished, SaveAt, Started
-from dynabro_cli.executors._api import PREEMPTING, Due, Failure, failure_of
+from dynabro_cli.executors._api import PREEMPTING, Failure
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.machine.cores import spin_little
 from dynabro_cli.machine.devices import spoilt
@@ -58,11 +60,11 @@ MemoryCheck = Literal["nothing", "gpu", "all"]
 class Request:
     """A run to be made: the fields of its complete spec, its key, and how to make it.
 
-    ``check`` says which memory is compared with the run's needs before it starts: the memory of the
-    GPU, if others have checked the machine's already, or all memory. ``plugins`` are the parent's
-    plugins. ``weights`` says when the run sends its model. With ``most_threads`` a small model
-    takes one thread, not ``threads``. ``mps`` is the folder of CUDA's multi-process service, or a
-    folder without one; None leaves the choice to the environment.
+    ``memory_check`` says which memory is compared with the run's needs before it starts: the memory
+    of the GPU, if others have checked the machine's already, or all memory. ``plugins`` are the
+    parent's plugins. ``weights`` says when the run sends its model. With ``most_threads`` a small
+    model takes one thread, not ``threads``. ``mps`` is the folder of CUDA's multi-process service,
+    or a folder without one; None leaves the choice to the environment.
     """
 
     spec: dict[str, Any]
@@ -74,7 +76,7 @@ class Request:
     resume: bytes | None = None
     checkpoint_every: float = math.inf
     log: Path | None = None
-    check: MemoryCheck = "nothing"
+    memory_check: MemoryCheck = "nothing"
     plugins: tuple[Plugin, ...] = ()
     weights: SaveAt = "never"
     most_threads: bool = False
@@ -108,7 +110,7 @@ class Misplaced:
     """
 
 
-Message = Ready | Begun | Left | Misplaced | Event | Failure
+WorkerMessage = Ready | Begun | Left | Misplaced | Event | Failure
 Simulate = Callable[[Request, Callable[[], bool]], Iterator[Event]]
 
 
@@ -198,9 +200,11 @@ def simulation() -> Simulate:
                 "the worker process takes the spec for another run; it has another version of "
                 "dynabro or a component"
             )
-        if request.check == "all" or (request.check == "gpu" and request.device != "cpu"):
+        if request.memory_check == "all" or (
+            request.memory_check == "gpu" and request.device != "cpu"
+        ):
             device, compiles = device_of(run, request.device), request.compile != "off"
-            check_room(run, device, compiles=compiles, host=request.check == "all")
+            check_room(run, device, compiles=compiles, host=request.memory_check == "all")
         return simulate_run(
             run,
             data_dir=request.data_dir,
@@ -252,7 +256,9 @@ def answer(connection: Connection, simulate: Simulate) -> None:
             tidy()
 
 
-def messages(simulate: Simulate, request: Request, asked: Callable[[], bool]) -> Iterator[Message]:
+def messages(
+    simulate: Simulate, request: Request, asked: Callable[[], bool]
+) -> Iterator[WorkerMessage]:
     """Yield the messages about a run: ``Begun``, its events, and ``Left`` or ``Failure`` if it ends
     without a result.
 
@@ -272,7 +278,7 @@ def messages(simulate: Simulate, request: Request, asked: Callable[[], bool]) ->
                 return
         raise RunError("the simulation ended without a result")
     except Exception as error:
-        yield failure_of(error)
+        yield _failure_of(error)
 
 
 class _Asked:
@@ -348,3 +354,32 @@ def tidy() -> None:
 def on_gpu() -> bool:
     """Return True if this process uses a GPU."""
     return "torch" in sys.modules and bool(sys.modules["torch"].cuda.is_initialized())
+
+
+class Due:
+    """Decide when a run writes a checkpoint: at an interval, and on request.
+
+    Args:
+        every: Seconds between two checkpoints.
+        asked: Returns True if a checkpoint is wanted at once.
+    """
+
+    def __init__(self, every: float, asked: Callable[[], bool]) -> None:
+        self._every, self._asked = every, asked
+        self._last = time.monotonic()
+
+    def __call__(self) -> bool:
+        if not self._asked() and time.monotonic() - self._last < self._every:
+            return False
+        self._last = time.monotonic()
+        return True
+
+
+def _failure_of(error: Exception) -> Failure:
+    """Describe the exception that is being handled."""
+    if isinstance(error, DynabroError):
+        return Failure(str(error), str(error), expected=True, exit_code=error.exit_code)
+    kind = RunError if plugins.where(error) is None else PluginError
+    return Failure(
+        plugins.described(error), traceback.format_exc(), expected=False, exit_code=kind.exit_code
+    )

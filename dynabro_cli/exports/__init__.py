@@ -15,8 +15,8 @@ from dynabro_cli.experiment.spec import fields
 from dynabro_cli.limits import SWEEP_NAME
 from dynabro_cli.store.origin import read_tags
 from dynabro_cli.store.read.frames import load
-from dynabro_cli.store.read.queries import of_sweeps, query
-from dynabro_cli.store.tables import RESULTS
+from dynabro_cli.store.read.queries import query, sweeps_condition
+from dynabro_cli.store.tables import HAS_RESULT
 
 TARGETS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb-offline": "wandb"}
 """Tools, and the package that each tool needs; the module here has the package's name."""
@@ -95,7 +95,9 @@ def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[
     from dynabro_cli.store.open.engine import open_read_only
 
     engine = open_read_only(db)
-    condition = of_sweeps(engine, f"{RESULTS} AND ({where})" if where else RESULTS, sweeps)
+    condition = sweeps_condition(
+        engine, f"{HAS_RESULT} AND ({where})" if where else HAS_RESULT, sweeps
+    )
     runs, evaluations = load(db, condition)
     chosen = (
         "SELECT run_id, round, name, value FROM metrics WHERE run_id IN (SELECT id FROM "

@@ -19,10 +19,10 @@ from dynabro_cli.analysis.results import (
     ComputeIdentities,
     MeasureWindow,
     Results,
-    as_stored,
-    in_order,
     missing,
+    plan_as_stored,
     read_runs,
+    runs_of_plan,
 )
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
@@ -146,7 +146,7 @@ class Studio:
             SpecError: The options do not fit the plot or the runs.
         """
         if name not in RECORDS:
-            return self._save(name, self.results, choice, saved_as)
+            return self._draw_and_write(name, self.results, choice, saved_as)
         if choice != Choice():
             raise SpecError(f"{name} shows no runs; --x and the like are for the plots of any runs")
         return self.draw_record(name, saved_as)[1]
@@ -155,7 +155,7 @@ class Studio:
         """Draw a figure of another table; return also its numbers and texts, to print them."""
         with for_print(self._width):
             drawn: Drawn = REGISTRY.entry(name).factory(self._engine, self._where)
-            files = self._files(saved_as or name, results=None, drawn=drawn)
+            files = self._write_files(saved_as or name, results=None, drawn=drawn)
         return drawn, Made(saved_as or name, files, 0, "")
 
     def draw_grid(
@@ -172,14 +172,16 @@ class Studio:
             *(() if settings else grid.variants),
         ]
         for variant in variants:
-            planned = as_stored(
+            planned = plan_as_stored(
                 pd.DataFrame(self._planned(grid.sweep, variant.settings)), self._runs
             )
             for column, values in grid.only:
                 planned = planned[planned[column].isin(values)]
-            runs = in_order(self._runs, planned)
+            runs = runs_of_plan(self._runs, planned)
             if len(runs):
-                return self._save(name, self._results(runs, planned, variant.label), None, saved_as)
+                return self._draw_and_write(
+                    name, self._results(runs, planned, variant.label), None, saved_as
+                )
         return None
 
     @property
@@ -210,7 +212,7 @@ class Studio:
             runs, planned, label, self._engine, self._identities, self._window, self._sweeps
         )
 
-    def _files(self, name: str, *, results: Results | None, drawn: Drawn) -> list[Path]:
+    def _write_files(self, name: str, *, results: Results | None, drawn: Drawn) -> list[Path]:
         """Write a picture in each format, its numbers as NAME.csv, and the runs that it shows, if
         any, as NAME.runs.csv.
 
@@ -251,7 +253,7 @@ class Studio:
             for suffix, kind in kinds
         ]
         for output in outputs:
-            output.place()
+            output.checked_path()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -263,7 +265,7 @@ class Studio:
                 file.write(content)
         return [output.target for output in outputs]
 
-    def _save(
+    def _draw_and_write(
         self, name: str, results: Results, choice: Choice | None, saved_as: str | None = None
     ) -> Made:
         draw = REGISTRY.entry(name).factory
@@ -272,7 +274,7 @@ class Studio:
             if choice is not None:
                 choice.check()
             name = saved_as or name
-            files = self._files(name, results=results, drawn=drawn)
+            files = self._write_files(name, results=results, drawn=drawn)
         self._drawn |= dict(zip(results.runs["id"], results.runs["code_digests"], strict=True))
         return Made(name, files, results.runs["id"].nunique(), "" if choice else _missing(results))
 

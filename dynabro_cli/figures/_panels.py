@@ -17,11 +17,11 @@ from dynabro_cli.analysis.columns import (
     RULE,
     RULES,
     TASKS,
+    learning_rates_note,
     method_label,
     method_names,
-    rate,
-    rates_of,
     short,
+    switching_rate,
 )
 from dynabro_cli.analysis.results import Results, missing
 from dynabro_cli.components import format_value
@@ -30,6 +30,7 @@ from dynabro_cli.experiment.effect import ENTRY
 from dynabro_cli.experiment.label import CELL
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, narrow, note_size, width_of
+from dynabro_cli.figures._tables import CHARACTER
 
 ACCURACY = "test accuracy"
 SAMPLES = "samples of all workers"
@@ -65,7 +66,6 @@ def panel_grid(
     height: float = 2.2,
     across: int = 3,
     rest: float = 0.7,
-    width: float | None = None,
     **shared: Any,
 ) -> tuple[Figure, list[Axes]]:
     """Return an empty picture with a number of panels, at most ``across`` in a row, each ``height``
@@ -73,7 +73,7 @@ def panel_grid(
     """
     columns = min(count, 1 if narrow() else across)
     rows = -(-count // columns)
-    width = width or (PAGE if columns > 1 else 1.45 * COLUMN)
+    width = PAGE if columns > 1 else 1.45 * COLUMN
     figure, axes = blank(rows, columns, width=width, height=rest + height * rows, **shared)
     panels = list(axes.flat)
     for panel in panels[count:]:
@@ -92,7 +92,7 @@ def matrix_of_panels(
     return blank(rows, columns, height=rest + height * rows, **shared)
 
 
-def methods(results: Results) -> dict[str, str]:
+def method_labels(results: Results) -> dict[str, str]:
     """Return the label of each planned method, in the plan's order."""
     first = results.planned.drop_duplicates("method")
     return {
@@ -101,11 +101,11 @@ def methods(results: Results) -> dict[str, str]:
     }
 
 
-def rates(results: Results) -> dict[str, str]:
+def switching_labels(results: Results) -> dict[str, str]:
     """Return the label of each planned switching strategy, K or infinity, in the plan's order."""
     first = results.planned.drop_duplicates("switching")
     return {
-        switching: rate(spec["switching"])
+        switching: switching_rate(spec["switching"])
         for switching, spec in zip(first["switching"], first["spec"], strict=True)
     }
 
@@ -275,7 +275,7 @@ def legend(
     The learning rates of planned runs are in brackets if methods differ in them.
     """
     if planned is not None:
-        labels, title = rated(labels, planned)
+        labels, title = with_learning_rates(labels, planned)
     lines = [
         Line2D([], [], color=look.color, marker=look.marker, linestyle=look.dash)
         for look in series.values()
@@ -291,7 +291,9 @@ def legend(
         )
 
 
-def rated(labels: dict[str, str], planned: pd.DataFrame) -> tuple[dict[str, str], str]:
+def with_learning_rates(
+    labels: dict[str, str], planned: pd.DataFrame
+) -> tuple[dict[str, str], str]:
     """Return the labels of methods with learning rates that most methods do not have, and a line
     about the others.
     """
@@ -308,7 +310,7 @@ def rated(labels: dict[str, str], planned: pd.DataFrame) -> tuple[dict[str, str]
     return with_rates, f"learning rate {usual}, or in brackets"
 
 
-def entitle(
+def write_plan_title(
     figure: Figure, results: Results, title: str, numbers: pd.DataFrame, spread: str
 ) -> None:
     """Write a title above the panels, with the number of seeds and the missing runs of the plan.
@@ -330,7 +332,7 @@ def entitle(
     write_above(figure, lines)
 
 
-def setting(results: Results) -> str:
+def plan_words(results: Results) -> str:
     """Describe in a short line what all planned runs have in common: task, network, attack, rule,
     and momentum's memory.
     """
@@ -344,10 +346,10 @@ def setting(results: Results) -> str:
     model = row["spec"]["model"]
     network = " (softmax layer)" if model.get("softmax") else ""
     network += f" ({model['width']:g} of the channels)" if model.get("width", 1) != 1 else ""
-    return f"{short(task, 40)}{network}, {sides}{memory(results)}"
+    return f"{short(task, 40)}{network}, {sides}{memory_words(results)}"
 
 
-def memory(results: Results) -> str:
+def memory_words(results: Results) -> str:
     """Return the end of a title that says that momentum continues from attacked messages; empty if
     it does not.
     """
@@ -356,7 +358,7 @@ def memory(results: Results) -> str:
     )
 
 
-def subtitle(
+def write_runs_title(
     figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, spread: str, what: str = ""
 ) -> None:
     """Write above the panels of any runs what the runs have in common, and the number of seeds per
@@ -373,7 +375,7 @@ def subtitle(
     lines = [", ".join(words), what]
     if numbers is not None:
         lines[1] = ", ".join(filter(None, (what, _seeds(numbers, spread, bars=spread != "std"))))
-        lines.append(rates_of(runs, method_names(runs)))
+        lines.append(learning_rates_note(runs, method_names(runs)))
     write_above(figure, [line for line in lines if line])
 
 
@@ -403,7 +405,7 @@ def _shared(runs: pd.DataFrame) -> list[str]:
 def write_above(figure: Figure, lines: Sequence[str]) -> None:
     """Write lines above the panels, broken where the picture ends."""
     size = note_size(NOTE_SIZE + 0.5)
-    letters = int(figure.get_figwidth() / (0.0084 * size))
+    letters = int(figure.get_figwidth() / (CHARACTER * size))
     texts = [
         part for line in lines for part in textwrap.wrap(line, letters, break_long_words=False)
     ]

@@ -30,7 +30,8 @@ PRINT_SIZE = 8.0
 NARROW = 4.0
 """Least width, in inches, of a picture with several panels in a row and long labels."""
 NOTE_SIZE = 6.0
-_chosen: ContextVar[float | None] = ContextVar("width", default=None)
+_print_width: ContextVar[float | None] = ContextVar("width", default=None)
+"""Set by ``for_print``; None: pictures have their usual widths."""
 
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -73,7 +74,7 @@ def for_print(width: str | None) -> Iterator[None]:
     """Draw pictures, within the context, with the width ``column`` or ``page`` and text of 8 pt;
     None for their own widths.
     """
-    token = _chosen.set(None if width is None else WIDTHS[width])
+    token = _print_width.set(None if width is None else WIDTHS[width])
     try:
         with rc_context():
             rcdefaults()  # a user's matplotlibrc, which may say that pictures are transparent
@@ -82,12 +83,12 @@ def for_print(width: str | None) -> Iterator[None]:
                 rcParams.update(dict.fromkeys(SIZES, PRINT_SIZE))
             yield
     finally:
-        _chosen.reset(token)
+        _print_width.reset(token)
 
 
 def width_of(usual: float) -> float:
     """Return the width for print in inches, or a picture's own."""
-    chosen = _chosen.get()
+    chosen = _print_width.get()
     return usual if chosen is None else chosen
 
 
@@ -98,7 +99,7 @@ def narrow() -> bool:
 
 def note_size(usual: float = NOTE_SIZE) -> float:
     """Return the size of small text: 8 pt for print."""
-    return usual if _chosen.get() is None else PRINT_SIZE
+    return usual if _print_width.get() is None else PRINT_SIZE
 
 
 class Powers(LogFormatterSciNotation):

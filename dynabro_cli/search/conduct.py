@@ -4,6 +4,7 @@ values of the study.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,23 +22,23 @@ from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.executors.sweep import slots_of
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.search.file import SEEDS, Search, as_document, as_yaml, parse_search
-from dynabro_cli.search.study import Study
+from dynabro_cli.search.study import Study, repeated_of
 from dynabro_cli.store import trials
-from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.ownership import heartbeats
 from dynabro_cli.store.read.searches import (
     GOALS,
     Trial,
+    curves_of,
     ends_of,
-    evaluated,
+    file_text,
     mean_value,
     refuse_name_of_sweep,
-    text_of,
     trials_of,
 )
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.standing import changed, never
 from dynabro_cli.store.sweep_entry import SweepEntry
+from dynabro_cli.store.transactions import KeptConnection, transact
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,7 +61,7 @@ class Watcher(Listener, Protocol):
 
 
 @dataclass
-class _Open:
+class _OpenTrial:
     """A trial in progress here.
 
     Attributes:
@@ -112,8 +113,8 @@ class StudyInProgress:
         self._search, self._study = search, study
         self._connection, self._watcher = connection, watcher
         self._sweep_id = sweep_id
-        self._open: dict[int, _Open] = {}
-        self._by_key: dict[str, list[_Open]] = {}
+        self._open: dict[int, _OpenTrial] = {}
+        self._by_key: dict[str, list[_OpenTrial]] = {}
         # the held runs of trials that their first run did not end
         self._freed: list[Sequence[Run]] = []
         self._done, self._since = False, 0
@@ -125,7 +126,7 @@ class StudyInProgress:
                 database, study.name, sweep_id, failed=retry_failed, changed=rerun_changed
             )
             rows = trials_of(database, study.name)
-            trials.list_runs(database, sweep_id, [key for row in rows for key in row.run_keys])
+            trials.add_to_list(database, sweep_id, [key for row in rows for key in row.run_keys])
             return ours, rows
 
         self._ours, rows = self._do(take_over)
@@ -196,7 +197,7 @@ class StudyInProgress:
         ended = [row for row in fresh if row.number not in self._ours]
         if self._search.prunes_within_runs and ended:
             keys = [key for row in ended for key in row.run_keys]
-            values = self._do(evaluated, keys, self._search.goal)
+            values = self._do(curves_of, keys, self._search.goal)
             reports = {row.number: self._steps(row, values) for row in ended}
         elif self._search.pruner == SEEDS and ended:
             ends = self._do(ends_of, [row.run_keys[0] for row in ended], self._search.goal)
@@ -211,7 +212,7 @@ class StudyInProgress:
     def _begin(
         self, number: int, runs: Sequence[Run], parameters: Mapping[str, object]
     ) -> Sequence[Run]:
-        trial = _Open(number, runs, {run.key for run in runs})
+        trial = _OpenTrial(number, runs, {run.key for run in runs})
         if self._search.pruner == SEEDS and not self._study.is_first(parameters):
             trial.held = runs[1:]
         self._open[number] = trial
@@ -230,7 +231,7 @@ class StudyInProgress:
         rows = self._do(trials_of, self._study.name)
         repeated = repeated_of(self._search, self._study, rows)
         runs = {run.key: run for row in repeated for run in self._study.again(row, then.seeds)}
-        self._do(trials.list_runs, self._sweep_id, list(runs))
+        self._do(trials.add_to_list, self._sweep_id, list(runs))
         self._watcher.repeating(self._study.name, len(runs))
         return list(runs.values())
 
@@ -255,7 +256,7 @@ class StudyInProgress:
     def catch_up(self, key: str) -> None:
         """Report the stored evaluations of a run that is not made from its beginning."""
         if self._search.prunes_within_runs and key in self._by_key:
-            values = self._do(evaluated, [key], self._search.goal)
+            values = self._do(curves_of, [key], self._search.goal)
             self._report(key, values.get(key, []))
 
     def _report(self, key: str, values: Sequence[float]) -> None:
@@ -298,7 +299,7 @@ class StudyInProgress:
             if trial.number in self._open and (trial.status is not None or not trial.unfinished):
                 self._settle(trial)
 
-    def _judge(self, trial: _Open, key: str) -> None:
+    def _judge(self, trial: _OpenTrial, key: str) -> None:
         """Report a trial's first seed to the pruner; end the trial, or free its other runs."""
         end = self._do(ends_of, [key], self._search.goal).get(key)
         ends = (
@@ -327,7 +328,7 @@ class StudyInProgress:
             error.exit_code = failure.exit_code
             raise error
 
-    def _settle(self, trial: _Open) -> None:
+    def _settle(self, trial: _OpenTrial) -> None:
         """Store the end of a trial, then report it to the study and the watcher."""
         del self._open[trial.number]
         keys = [run.key for run in trial.runs]
@@ -352,7 +353,7 @@ class SearchLedger(Ledger):
     searches of the file.
     """
 
-    searches: Sequence[StudyInProgress] = ()
+    studies: Sequence[StudyInProgress] = ()
     _ask_again = 0.0
     """The time, by ``time.monotonic``, at which the searches may have another trial."""
 
@@ -363,7 +364,7 @@ class SearchLedger(Ledger):
         repetitions come after them.
         """
         if time.monotonic() >= self._ask_again:
-            for study in self.searches:
+            for study in self.studies:
                 if runs := study.more():
                     return runs
             self._ask_again = (
@@ -373,13 +374,13 @@ class SearchLedger(Ledger):
 
     @property
     def _elsewhere_runs(self) -> int:
-        return sum(study.elsewhere for study in self.searches)
+        return sum(study.elsewhere for study in self.studies)
 
-    def patience(self, others: bool) -> float | None:
-        """Return the seconds until runs or trials in progress elsewhere are checked again; None if
-        there are none.
+    def patience(self, *, others: bool) -> float | None:
+        """Return the seconds until runs or trials in progress elsewhere are checked again, and
+        report to the listener if they are all that is left; None if there are none.
         """
-        seconds = super().patience(others)
+        seconds = super().patience(others=others)
         if self._ask_again == math.inf:
             return seconds
         if not others:
@@ -390,18 +391,18 @@ class SearchLedger(Ledger):
 
     def wanted(self, run: Run) -> bool:
         """Return False if all trials of the run have ended."""
-        return not any(study.wanted(run) is False for study in self.searches)
+        return not any(study.wanted(run) is False for study in self.studies)
 
     def prunes(self, run: Run, event: Event) -> bool:
         """Return True if the pruner ends the trials of the run."""
-        useless = [study.event(run, event) for study in self.searches]  # all learn of the event
+        useless = [study.event(run, event) for study in self.studies]  # all learn of the event
         return any(useless)
 
     def record(self, slot: Slot, event: Event) -> None:
         """Store an event; a run that resumes has evaluations that the pruner must know."""
         super().record(slot, event)
         if isinstance(event, Started) and event.resumed is not None and slot.job is not None:
-            for study in self.searches:
+            for study in self.studies:
                 study.catch_up(slot.job.run.key)
 
     def _note(
@@ -414,43 +415,11 @@ class SearchLedger(Ledger):
     ) -> None:
         super()._note(number, job, status, message, failure)
         self._ask_again = 0.0
-        for study in self.searches if not self.stopping else ():
-            study.ended(self.outcomes[job.place])
+        for study in self.studies if not self.stopping else ():
+            study.ended(self.outcomes[job.index])
 
 
-def best_of(search: Search, rows: Sequence[Trial], count: int | None = None) -> list[Trial]:
-    """Return the best finished trials, best first; by default the number that ``then`` repeats.
-    Equal ones stay in order.
-    """
-    count = (search.then.best if search.then else 1) if count is None else count
-    sign = -1 if search.maximize else 1
-    best: dict[tuple[str, ...], Trial] = {}
-    for row in sorted(
-        (row for row in rows if row.status == "finished"),
-        key=lambda row: (sign * worth(row), row.number),
-    ):
-        best.setdefault(row.run_keys, row)  # a configuration that was proposed twice counts once
-    return list(best.values())[:count]
-
-
-def repeated_of(search: Search, study: Study, rows: Sequence[Trial]) -> list[Trial]:
-    """Return the trials that ``then`` repeats: the best of all, then the best choices of ``first``
-    that are not among them.
-    """
-    first = [row for row in rows if study.is_first(row.parameters)]
-    chosen = [
-        *best_of(search, rows),
-        *best_of(search, first, search.then.first if search.then else 0),
-    ]
-    return list({row.run_keys: row for row in chosen}.values())
-
-
-def worth(trial: Trial) -> float:
-    """Return the value of a finished trial; infinity if the database has none."""
-    return math.inf if trial.value is None else trial.value
-
-
-def as_stored(search: Search, connection: Connection) -> Search:
+def with_stored_spelling(search: Search, connection: Connection) -> Search:
     """Return the search, with the spelling of the stored search that it continues; itself if none
     is stored.
 
@@ -460,7 +429,7 @@ def as_stored(search: Search, connection: Connection) -> Search:
         SpecError: A sweep, or another search, is stored under this name.
     """
     name = search.sweep.name
-    text = text_of(connection, name)
+    text = file_text(connection, name)
     if text is None:
         refuse_name_of_sweep(connection, name)
         return search
@@ -490,8 +459,8 @@ def conduct(
     runs: int,
     files: SideFiles | None = None,
 ) -> Search:
-    """Make the trials of a search until none is left; return ``as_stored``. Killed at any moment,
-    the same call continues.
+    """Make the trials of a search until none is left; return ``with_stored_spelling``. Killed at
+    any moment, the same call continues.
 
     Args:
         search: The search.
@@ -510,25 +479,28 @@ def conduct(
 
     def text(connection: Connection) -> str:
         nonlocal search
-        search = as_stored(search, connection)
+        search = with_stored_spelling(search, connection)
         return as_yaml(as_document(search))
 
     rerun = options.rerun == "changed"
     slots = slots_of(kept, places, places.most, files, repeat=changed if rerun else never)
     entry = SweepEntry(
-        engine,
+        kept,
         name=search.sweep.name,
         runs=runs,
-        to_make={},
+        listed={},
         jobs=options.jobs or 1,
         executor=options.executor,
         text=text,
-        stored_before=0,
     )
     ledger = SearchLedger([], options, files, watcher, sharing=places.sharing)
-    with entry, heartbeats(engine, [*(slot.recorder.owner for slot in slots), entry.owner]):
+    with (
+        contextlib.closing(kept),  # after the end of the sweep's row is written
+        entry,
+        heartbeats(engine, [*(slot.recorder.owner for slot in slots), entry.owner]),
+    ):
         again = {"retry_failed": options.retry_failed, "rerun_changed": rerun}
-        ledger.searches = [
+        ledger.studies = [
             StudyInProgress(
                 search, Study(search, name, fixed), kept, entry.id or 0, watcher, **again
             )

@@ -162,7 +162,7 @@ class Search:
         It is equal for two spellings of one question: ``0.10`` and ``0.1``, or another order of
         axes, entries and seeds.
         """
-        entries = (frozenset(map(_meaning, choice.entries)) for choice in self.space.choices)
+        entries = (frozenset(map(_meaning, axis.entries)) for axis in self.space.axes)
         return {
             **{
                 f"base {name}": value
@@ -200,6 +200,7 @@ class _Reading(Reading):
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
+        # True while the base class reads the axes of search: value() then allows ranges
         self._searching = False
 
     def search(self, document: Pairs) -> Search:
@@ -268,7 +269,7 @@ class _Reading(Reading):
             )
             return None
         try:
-            entry = space_of([Axis(name, ({name: text},))]).choices[0].entries[0]
+            entry = space_of([Axis(name, ({name: text},))]).axes[0].entries[0]
             for which in range(3):
                 check_value(name, entry.probe(which).get(name, ""))
         except SpecError as error:
@@ -492,4 +493,5 @@ def as_document(search: Search) -> dict[str, Any]:
 
 def as_yaml(document: Mapping[str, Any]) -> str:
     """Return a document as a file's text, which ``parse_search`` reads."""
+    # PyYAML would fold long lines otherwise
     return str(yaml.safe_dump(dict(document), sort_keys=False, width=math.inf))

@@ -57,17 +57,17 @@ def outlook(search: Search) -> Outlook:
     samples: list[Run] = []
     legal, idle = 0, list[str]()
     for number, (name, fixed) in enumerate(search.points()):
-        example, first, used = _legal(
+        example, problem, count, unused = _legal(
             search, space, fixed, MOST_CHECKED if number == 0 or idle else 0
         )
         if example is None:
-            problems.append(f"{name}: no combination can run, first because {first}")
+            problems.append(f"{name}: no combination can run, first because {problem}")
             continue
         problems += [line for line in _goal_problems(search, example) if line not in problems]
         samples.append(example)
         if number == 0:
-            legal, idle = used[0], used[1] if space.size <= MOST_CHECKED else []
-        idle = [entry for entry in idle if entry in used[1]]
+            legal, idle = count, unused if space.size <= MOST_CHECKED else []
+        idle = [entry for entry in idle if entry in unused]
     if problems:
         raise SpecError(problems)
     trials = search.trials or legal
@@ -79,11 +79,11 @@ def outlook(search: Search) -> Outlook:
         if then is None
         else min(then.best + then.first, trials) * len(set(then.seeds) - set(search.seeds))
     )
-    count = len(samples)
+    searches = len(samples)
     return Outlook(
-        count,
-        count * trials,
-        count * (trials * len(search.seeds) + repeated),
+        searches,
+        searches * trials,
+        searches * (trials * len(search.seeds) + repeated),
         space.size,
         legal,
         tuple(samples),
@@ -93,8 +93,8 @@ def outlook(search: Search) -> Outlook:
 
 def _legal(
     search: Search, space: Space, fixed: Values, most: int
-) -> tuple[Run | None, str, tuple[int, list[str]]]:
-    """Return a run of a search, or the first problem; and the number of legal combinations with the
+) -> tuple[Run | None, str, int, list[str]]:
+    """Return a run of a search, or the first problem; and the number of legal combinations, and the
     entries in none of them.
 
     All combinations are resolved up to ``most``; with 0, resolving stops at the first run.
@@ -112,15 +112,13 @@ def _legal(
             problem = problem or error.problems[0]
             continue
         example, legal = example or run, legal + 1
-        used |= {
-            (choice.label, entry.label)
-            for choice, entry in zip(space.choices, entries, strict=True)
-        }
-    every = [(choice.label, entry.label) for choice in space.choices for entry in choice.entries]
+        used |= {(axis.label, entry.label) for axis, entry in zip(space.axes, entries, strict=True)}
+    every = [(axis.label, entry.label) for axis in space.axes for entry in axis.entries]
     return (
         example,
         problem,
-        (legal, [f"{label}={text}" for label, text in every if (label, text) not in used]),
+        legal,
+        [f"{label}={text}" for label, text in every if (label, text) not in used],
     )
 
 
@@ -129,7 +127,7 @@ def _component_problems(search: Search, space: Space) -> list[str]:
     every range.
     """
     lines = {f"{place}: {line}": None for line, place in component_problems(search.sweep).items()}
-    for entry in (entry for choice in space.choices for entry in choice.entries):
+    for entry in (entry for axis in space.axes for entry in axis.entries):
         for name, text in entry.texts.items():
             place = search.sweep.places.get((name, text), f"{name}={text}")
             lines.update(dict.fromkeys(f"{place}: {line}" for line in _range_problems(entry, name)))

@@ -126,8 +126,8 @@ class Range:
 
 @dataclass(frozen=True)
 class Entry:
-    """One choice of an axis: texts of fields, with their ranges by the names that importances and
-    plots show.
+    """One alternative of an axis: texts of fields, with their ranges by the names that importances
+    and plots show.
     """
 
     label: str
@@ -184,7 +184,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SpaceAxis:
     """An axis of the space: a name, and its entries."""
 
     label: str
@@ -211,13 +211,13 @@ class Choice:
 class Space:
     """All axes of a search."""
 
-    choices: tuple[Choice, ...]
+    axes: tuple[SpaceAxis, ...]
 
     def chosen(self, trial: Suggests) -> dict[str, str]:
         """Return the fields of a proposal, by name."""
         texts: dict[str, str] = {}
-        for choice in self.choices:
-            texts |= choice.chosen(trial)
+        for axis in self.axes:
+            texts |= axis.chosen(trial)
         return texts
 
     def parameters(self, point: Values) -> dict[str, str | float | int]:
@@ -229,13 +229,13 @@ class Space:
         """
         parsed: dict[str, str | float | int] = {}
         remaining = dict(point)
-        for choice in self.choices:
-            fields = {field for entry in choice.entries for field in entry.texts}
+        for axis in self.axes:
+            fields = {field for entry in axis.entries for field in entry.texts}
             texts = {field: remaining.pop(field) for field in sorted(fields & remaining.keys())}
-            parameters = choice.parameters(texts) if texts else {}
+            parameters = axis.parameters(texts) if texts else {}
             if parameters is None:
                 shown = ", ".join(f"{field}={text}" for field, text in texts.items())
-                labels = ", ".join(entry.label for entry in choice.entries)
+                labels = ", ".join(entry.label for entry in axis.entries)
                 raise SpecError(
                     f"{shown} is not in the search space; legal: {labels}, with a number in "
                     "place of each range"
@@ -251,25 +251,25 @@ class Space:
     def has_ranges(self) -> bool:
         return any(
             ranges
-            for choice in self.choices
-            for entry in choice.entries
+            for axis in self.axes
+            for entry in axis.entries
             for ranges in entry.ranges.values()
         )
 
     @property
     def always(self) -> int:
         """The number of ranges that every proposal has."""
-        single = [choice.entries[0] for choice in self.choices if len(choice.entries) == 1]
+        single = [axis.entries[0] for axis in self.axes if len(axis.entries) == 1]
         return sum(len(ranges) for entry in single for ranges in entry.ranges.values())
 
     @property
     def size(self) -> int:
         """The number of combinations of entries."""
-        return math.prod(len(choice.entries) for choice in self.choices)
+        return math.prod(len(axis.entries) for axis in self.axes)
 
     def combinations(self) -> Iterator[tuple[Entry, ...]]:
         """Yield every combination of entries; the last axis varies fastest."""
-        return itertools.product(*(choice.entries for choice in self.choices))
+        return itertools.product(*(axis.entries for axis in self.axes))
 
 
 def space_of(axes: Sequence[Axis]) -> Space:
@@ -278,20 +278,20 @@ def space_of(axes: Sequence[Axis]) -> Space:
     Raises:
         SpecError: A range is not valid, or an axis has the name of another axis's range.
     """
-    choices = tuple(_choice(axis) for axis in axes)
-    for choice in choices:
-        others = (entry for other in choices if other is not choice for entry in other.entries)
-        if len(choice.entries) > 1 and any(
-            choice.label in names for entry in others for names in entry.names.values()
+    space_axes = tuple(map(_space_axis, axes))
+    for axis in space_axes:
+        others = (entry for other in space_axes if other is not axis for entry in other.entries)
+        if len(axis.entries) > 1 and any(
+            axis.label in names for entry in others for names in entry.names.values()
         ):
             raise SpecError(
-                f"search: an axis and a range are both named {choice.label}. Try: another name "
+                f"search: an axis and a range are both named {axis.label}. Try: another name "
                 "for the axis"
             )
-    return Space(choices)
+    return Space(space_axes)
 
 
-def _choice(axis: Axis) -> Choice:
+def _space_axis(axis: Axis) -> SpaceAxis:
     entries = []
     # Optuna keeps one number for each name, so two ranges share a name only if they are equal and
     # in different entries; the names are in stored trials, which can be resumed only if they stay
@@ -321,7 +321,7 @@ def _choice(axis: Axis) -> Choice:
             )
             names[field] = tuple(listed if fresh else [f"{name}#{place}" for name in listed])
         entries.append(Entry(label, point, names, ranges))
-    return Choice(axis.label, tuple(entries))
+    return SpaceAxis(axis.label, tuple(entries))
 
 
 def _name(field: str, before: str) -> str:

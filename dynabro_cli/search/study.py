@@ -58,9 +58,9 @@ class Study:
         self._always = _distributions(self._space)
         pruners: dict[str, type[Any]] = {
             "none": optuna.pruners.NopPruner,
-            "median": Median,
+            "median": LastValueMedianPruner,
             "successive-halving": optuna.pruners.SuccessiveHalvingPruner,
-            SEEDS: Quarter,
+            SEEDS: BestQuarterPruner,
         }
         direction = (
             optuna.study.StudyDirection.MAXIMIZE
@@ -231,11 +231,10 @@ class Study:
     def tell(self, number: int, status: str, value: float | None) -> None:
         """Report the end of a trial. A finished one without a value is infinite."""
         self._ended.add(number)
-        state = STATES[status]
+        result = None
         if status == "finished":
-            self._study.tell(self._trials[number], math.inf if value is None else value)
-        else:
-            self._study.tell(self._trials[number], state=state)
+            result = math.inf if value is None else value
+        self._study.tell(self._trials[number], result, state=STATES[status])
 
     def importances(self) -> dict[str, float]:
         """Return how much each choice that all trials have decides whether a trial is among the
@@ -269,7 +268,7 @@ class Study:
             ]
         )
         if self._search.sampler == "tpe" and attempt < MODELLED:
-            return _Model(self._always, seed)
+            return _JointTpe(self._always, seed)
         if self._search.sampler == "cmaes":
             return optuna.samplers.CmaEsSampler(seed=seed)
         return optuna.samplers.RandomSampler(seed=seed)
@@ -285,21 +284,17 @@ class Study:
                 (run,) = self._search.runs({**self._fixed, **dict(texts)}, self._search.seeds[:1])
             except SpecError:
                 continue
-            pairs = zip(self._space.choices, entries, strict=True)
+            pairs = zip(self._space.axes, entries, strict=True)
             combinations.append(
                 (
                     run.key,
-                    {
-                        choice.label: entry.label
-                        for choice, entry in pairs
-                        if len(choice.entries) > 1
-                    },
+                    {axis.label: entry.label for axis, entry in pairs if len(axis.entries) > 1},
                 )
             )
         return combinations
 
 
-class _Model(optuna.samplers.TPESampler):
+class _JointTpe(optuna.samplers.TPESampler):
     """TPE on the parameters that all trials have, jointly; it need not look for them in all trials
     at every proposal.
     """
@@ -320,13 +315,13 @@ def _distributions(space: Space) -> dict[str, BaseDistribution]:
     single ones.
     """
     distributions: dict[str, BaseDistribution] = {}
-    for choice in space.choices:
-        if len(choice.entries) > 1:
-            distributions[choice.label] = optuna.distributions.CategoricalDistribution(
-                [entry.label for entry in choice.entries]
+    for axis in space.axes:
+        if len(axis.entries) > 1:
+            distributions[axis.label] = optuna.distributions.CategoricalDistribution(
+                [entry.label for entry in axis.entries]
             )
             continue
-        (entry,) = choice.entries
+        (entry,) = axis.entries
         for field in entry.texts:
             for name, range_ in zip(entry.names[field], entry.ranges[field], strict=True):
                 if range_.whole:
@@ -340,7 +335,7 @@ def _distributions(space: Space) -> dict[str, BaseDistribution]:
     return dict(sorted(distributions.items()))
 
 
-class Median(optuna.pruners.BasePruner):
+class LastValueMedianPruner(optuna.pruners.BasePruner):
     """End a trial whose value is worse than the median of the finished trials at the same step.
 
     Differs from Optuna's median pruner, which compares a trial's best value so far: an attacked run
@@ -366,9 +361,11 @@ class Median(optuna.pruners.BasePruner):
         return sign * value > float(np.nanmedian(sign * np.array(values)))
 
 
-class Quarter(optuna.pruners.BasePruner):
+class BestQuarterPruner(optuna.pruners.BasePruner):
     """End a trial unless its value is among the best quarter of all trials at the same step; equal
     values are not better.
+
+    Differs from Optuna's ``PercentilePruner``: compares with all trials, by the last value.
     """
 
     def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
@@ -385,3 +382,35 @@ class Quarter(optuna.pruners.BasePruner):
         return 4 * sum(
             sign * value <= sign * trial.intermediate_values[step] for value in values
         ) >= len(values)
+
+
+def best_of(search: Search, rows: Sequence[Trial], count: int | None = None) -> list[Trial]:
+    """Return the best finished trials, best first; by default the number that ``then`` repeats.
+    Equal ones stay in order.
+    """
+    count = (search.then.best if search.then else 1) if count is None else count
+    sign = -1 if search.maximize else 1
+    best: dict[tuple[str, ...], Trial] = {}
+    for row in sorted(
+        (row for row in rows if row.status == "finished"),
+        key=lambda row: (sign * value_or_inf(row), row.number),
+    ):
+        best.setdefault(row.run_keys, row)  # a configuration that was proposed twice counts once
+    return list(best.values())[:count]
+
+
+def repeated_of(search: Search, study: Study, rows: Sequence[Trial]) -> list[Trial]:
+    """Return the trials that ``then`` repeats: the best of all, then the best choices of ``first``
+    that are not among them.
+    """
+    first = [row for row in rows if study.is_first(row.parameters)]
+    chosen = [
+        *best_of(search, rows),
+        *best_of(search, first, search.then.first if search.then else 0),
+    ]
+    return list({row.run_keys: row for row in chosen}.values())
+
+
+def value_or_inf(trial: Trial) -> float:
+    """Return the value of a finished trial; infinity if the database has none."""
+    return math.inf if trial.value is None else trial.value

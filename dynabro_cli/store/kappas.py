@@ -10,11 +10,11 @@ from typing import Any
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, text
 
 from dynabro_cli.limits import LARGEST_INPUT
-from dynabro_cli.store.kept_connection import transact
-from dynabro_cli.store.open.value_types import moment, sane_row, unsound_rows
-from dynabro_cli.store.tables import SEARCH, verified_kappa
+from dynabro_cli.store.open.value_types import moment, sane_row_sql, unsound_rows
+from dynabro_cli.store.tables import KAPPA_KEY, verified_kappa
+from dynabro_cli.store.transactions import transact
 
-NUMBER = 25
+NUMBER_WIDTH = 25
 """Most characters per number of an input, with its comma and brackets."""
 
 
@@ -43,7 +43,7 @@ def store(engine: Engine, findings: Sequence[Mapping[str, Any]], version: str) -
     transact(engine, put)
 
 
-def news(reading: Connection, here: Connection | None) -> list[dict[str, Any]]:
+def new_findings(reading: Connection, here: Connection | None) -> list[dict[str, Any]]:
     """Return the sound findings of another database that are missing here, as they would be stored.
 
     Args:
@@ -52,12 +52,12 @@ def news(reading: Connection, here: Connection | None) -> list[dict[str, Any]]:
     """
     wrong, present = (
         unsound_rows(reading, verified_kappa),
-        {_search(row) for row in _sane(here)} if here is not None else set(),
+        {_key(row) for row in _sane(here)} if here is not None else set(),
     )
     rows = [
         dict(row)
         for row in _sane(reading)
-        if (row["id"],) not in wrong and _search(row) not in present
+        if (row["id"],) not in wrong and _key(row) not in present
     ]
     return [
         {
@@ -74,14 +74,14 @@ def copy(reading: Connection, connection: Connection) -> int:
     """Copy the new findings of another database in the transaction of ``connection``; return their
     number.
     """
-    rows = news(reading, connection)
+    rows = new_findings(reading, connection)
     for row in rows:
         _put(connection, row)
     return len(rows)
 
 
 def _put(connection: Connection, row: Mapping[str, Any]) -> None:
-    same = [verified_kappa.c[name] == row[name] for name in SEARCH]
+    same = [verified_kappa.c[name] == row[name] for name in KAPPA_KEY]
     connection.execute(delete(verified_kappa).where(*same))
     connection.execute(insert(verified_kappa).values(row))
 
@@ -89,13 +89,15 @@ def _put(connection: Connection, row: Mapping[str, Any]) -> None:
 def _written(worst: Sequence[Sequence[float]]) -> str | None:
     """Return an input as compact JSON; None if it is too large."""
     count = sum(len(row) for row in worst)
-    return json.dumps(worst, separators=(",", ":")) if NUMBER * count <= LARGEST_INPUT else None
+    return (
+        json.dumps(worst, separators=(",", ":")) if NUMBER_WIDTH * count <= LARGEST_INPUT else None
+    )
 
 
 def _sane(connection: Connection) -> list[RowMapping]:
     """Return the findings whose values fit their columns' types."""
     names = ", ".join(verified_kappa.c.keys())
-    where = sane_row(connection.dialect.name, verified_kappa)
+    where = sane_row_sql(connection.dialect.name, verified_kappa)
     return list(
         connection.execute(
             text(f"SELECT {names} FROM verified_kappa WHERE {where} ORDER BY id")
@@ -103,5 +105,5 @@ def _sane(connection: Connection) -> list[RowMapping]:
     )
 
 
-def _search(row: Mapping[str, Any] | RowMapping) -> tuple[Any, ...]:
-    return tuple(row[name] for name in SEARCH)
+def _key(row: Mapping[str, Any] | RowMapping) -> tuple[Any, ...]:
+    return tuple(row[name] for name in KAPPA_KEY)

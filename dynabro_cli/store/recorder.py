@@ -23,9 +23,8 @@ from dynabro_cli.errors import (
 )
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.machine.failpoints import failpoint
-from dynabro_cli.store import recovery, row_digests
+from dynabro_cli.store import row_digests, switch_recovery
 from dynabro_cli.store.environments import as_columns, versions_of
-from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.origin import Origin
 from dynabro_cli.store.ownership import NOBODY, database_time, new_owner, sign_of_life
@@ -41,8 +40,8 @@ from dynabro_cli.store.standing import (
     take_place,
 )
 from dynabro_cli.store.tables import (
-    ENDED,
     RERUN_SUFFIX,
+    RESULT_STATUSES,
     evaluations,
     identities,
     metrics,
@@ -50,6 +49,7 @@ from dynabro_cli.store.tables import (
     runs,
     worker_labels,
 )
+from dynabro_cli.store.transactions import KeptConnection, transact
 
 COMMIT_SECONDS = 1.0
 """Least time between two commits of rows, because a commit waits for the disk. It is not
@@ -419,7 +419,7 @@ class Recorder:
             if rows:
                 connection.execute(insert(table), rows)
         if complete:
-            recovery.store(connection, self._run_id)
+            switch_recovery.store(connection, self._run_id)
             take_place(connection, self._run_id)
             row_digests.store(connection, self._run_id)
 
@@ -427,10 +427,10 @@ class Recorder:
         """Return True if one of this recorder's earlier attempts has stored the run's end: only the
         answer was lost.
         """
-        owner = connection.execute(
+        ended_at = connection.execute(
             select(runs.c.finished_at).where(runs.c.id == self._run_id)
         ).scalar()
-        return owner is not None and owner in attempts
+        return ended_at is not None and ended_at in attempts
 
     def _lost(self, connection: Connection) -> DynabroError:
         """Leave the current run, which this recorder does not own any more; return the error with
@@ -451,7 +451,7 @@ class Recorder:
         )
 
     def _end(self, status: str, changes: dict[str, Any]) -> None:
-        done = status in ENDED
+        done = status in RESULT_STATUSES
         self._commit(
             {"status": status} | changes | ({"checkpoint": None} if done else {}),
             ending=True,

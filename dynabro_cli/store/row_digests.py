@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Table, Text, bindparam, update
 
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.tables import (
-    RESULTS,
+    HAS_RESULT,
     byzantine_counts,
     evaluations,
     identities,
@@ -29,7 +29,7 @@ from dynabro_cli.store.tables import (
     worker_labels,
 )
 
-OF_RUNS = (rounds, byzantine_counts, identities, evaluations, metrics, recovery, worker_labels)
+RUN_TABLES = (rounds, byzantine_counts, identities, evaluations, metrics, recovery, worker_labels)
 """Tables whose rows belong to runs, in the order of the digest."""
 BATCH = 1000
 LEFT_OUT = (
@@ -55,15 +55,16 @@ def digests(connection: Connection, run_id: int | None = None) -> dict[int, str]
             runs.
         run_id: One run; None for all.
     """
-    encode = json.JSONEncoder(default=_plain).encode
+    encode = json.JSONEncoder(default=_json_default).encode
     names = ", ".join(INSTEAD.get(name, name) for name in runs.c.keys() if name not in LEFT_OUT)  # noqa: SIM118
     hashes = {
         row[0]: hashlib.sha256()
-        for row in _rows(connection, f"SELECT id FROM runs WHERE {RESULTS}", "id", run_id)
+        for row in _rows(connection, f"SELECT id FROM runs WHERE {HAS_RESULT}", "id", run_id)
     }
-    statements = [("runs", f"SELECT id, {names} FROM runs WHERE {RESULTS}", "id")]
+    statements = [("runs", f"SELECT id, {names} FROM runs WHERE {HAS_RESULT}", "id")]
     statements += [
-        (table.name, _statement(table), _order(table, connection.dialect.name)) for table in OF_RUNS
+        (table.name, _statement(table), _order(table, connection.dialect.name))
+        for table in RUN_TABLES
     ]
     for name, statement, order in statements:
         for row in _rows(connection, statement, order, run_id):
@@ -88,13 +89,15 @@ def store(connection: Connection, run_id: int | None = None) -> None:
         connection.execute(change, values)
 
 
-def changed(connection: Connection) -> dict[int, str]:
+def digest_problems(connection: Connection) -> dict[int, str]:
     """Return the runs with a result whose rows do not have the stored digest, by id, with the
     problem.
     """
     stored = {
         row[0]: row[1]
-        for row in connection.exec_driver_sql(f"SELECT id, rows_digest FROM runs WHERE {RESULTS}")
+        for row in connection.exec_driver_sql(
+            f"SELECT id, rows_digest FROM runs WHERE {HAS_RESULT}"
+        )
     }
     return {
         number: "it has no digest of its rows"
@@ -134,7 +137,7 @@ def _rows(
         )
 
 
-def _plain(value: Any) -> Any:
+def _json_default(value: Any) -> Any:
     """Return a value that JSON does not have: a server's time is written as SQLite has it, and
     anything else shows itself.
     """

@@ -24,7 +24,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 folder only.
 """
 
-OWNER = "database"
+DATABASE_FILE = "database"
 """The file in ``DYNABRO_STATE`` with the path of the database that uses the folder itself."""
 
 Folder = Literal["checkpoints", "logs"]
@@ -105,7 +105,7 @@ class SideFiles:
             self._go_without(kinds, reason)
         if self._database is not None and _first_database(self.folder) != self._database:
             with contextlib.suppress(OSError):
-                (self.folder / OWNER).write_bytes(bytes(self._database))
+                (self.folder / DATABASE_FILE).write_bytes(bytes(self._database))
 
     def go_without(self, kind: Folder, error: OSError) -> None:
         """Report, once, that a folder cannot be written and what that costs."""
@@ -123,7 +123,7 @@ class SideFiles:
         """Return the file of a run's log, which need not exist."""
         return self._logs / Path(f"{run_key}.log").name
 
-    def open_log(self, run_key: str) -> Path | None:
+    def prepare_log(self, run_key: str) -> Path | None:
         """Return ``log``, in an existing folder; None if the folder cannot be created, which is
         reported once.
         """
@@ -202,7 +202,7 @@ def _first_database(state: Path) -> Path | None:
     says so.
     """
     try:
-        return Path(os.fsdecode((state / OWNER).read_bytes()))
+        return Path(os.fsdecode((state / DATABASE_FILE).read_bytes()))
     except OSError:
         return None
 

@@ -20,13 +20,13 @@ from sqlalchemy import Connection, Engine, RowMapping, bindparam, delete, func, 
 
 from dynabro_cli.components.digests import CodeComparison, changed_components, compare, data_at_hand
 from dynabro_cli.errors import AlreadyStoredError, EmptyDatabaseError, NotFoundError, RunHeldError
-from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.servers import through_outages
 from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
 from dynabro_cli.store.ownership import database_time, lease_seconds, presumed_dead, silence
 from dynabro_cli.store.read.searches import refuse_name_of_search
-from dynabro_cli.store.tables import ENDED, RERUN_SUFFIX, runs, sweeps
+from dynabro_cli.store.tables import RERUN_SUFFIX, RESULT_STATUSES, runs, sweeps
+from dynabro_cli.store.transactions import KeptConnection, transact
 
 Row = Mapping[str, Any] | RowMapping
 Repeat = Callable[[Row], bool]
@@ -35,8 +35,8 @@ Rerun = Literal["none", "changed", "all"]
 """Results that a sweep makes again: none, results with a changed component or other data, or all
 results.
 """
-ToMake = Mapping[str, dt.datetime | None]
-"""Keys of runs, with the end time of the stored result or failure."""
+EndTimes = Mapping[str, dt.datetime | None]
+"""Keys of runs, with the end time of the stored result or failure; None without one."""
 
 _BY_KEY = select(runs).where(runs.c.run_key == bindparam("key"))
 
@@ -100,7 +100,7 @@ class StoredState(NamedTuple):
     def of(cls, run_key: str, look_up: Callable[[str], Row | None], repeat: Repeat) -> StoredState:
         """Return the state of the run with a key, whose rows ``look_up`` returns by their keys."""
         row, key = look_up(run_key), run_key
-        if row is not None and row["status"] in ENDED:
+        if row is not None and row["status"] in RESULT_STATUSES:
             if not repeat(row):
                 return cls("stored", row, key)
             key += RERUN_SUFFIX
@@ -172,7 +172,7 @@ def take_place(connection: Connection, run_id: int | None) -> None:
         connection.execute(update(runs).where(runs.c.id == run_id).values(run_key=original))
 
 
-def repetition(
+def repeat_of(
     connection: Connection | None, sweep: str | None, rerun: Rerun, folder: Path | None = None
 ) -> Repeat:
     """Return which runs a sweep makes again, as the database is when the sweep starts.
@@ -202,7 +202,7 @@ def repetition(
     if unfinished is not None:
         return UpTo(unfinished, goes_on=True)
     highest = connection.execute(
-        select(func.max(runs.c.id)).where(runs.c.status.in_((*ENDED, "failed")))
+        select(func.max(runs.c.id)).where(runs.c.status.in_((*RESULT_STATUSES, "failed")))
     ).scalar()
     return UpTo(highest or 0)
 
@@ -238,7 +238,7 @@ class Standing:
         """Return True if there is a run with this key, whatever its status."""
         return run_key in self._rows
 
-    def of(self, run_key: str) -> Literal["stored", "failed"] | None:
+    def end_of(self, run_key: str) -> Literal["stored", "failed"] | None:
         """Return the status of a run that has ended and is not made again; None if it is made.
 
         The caller decides if a failed run is made again.
@@ -247,9 +247,9 @@ class Standing:
 
     def stored(self, keys: Iterable[str]) -> frozenset[str]:
         """Return the keys whose run has a result that is not made again."""
-        return frozenset(key for key in keys if self.of(key) == "stored")
+        return frozenset(key for key in keys if self.end_of(key) == "stored")
 
-    def to_make(self, keys: Iterable[str], *, retry_failed: bool) -> ToMake:
+    def to_make(self, keys: Iterable[str], *, retry_failed: bool) -> EndTimes:
         """Return the keys of the runs that are made, in the order of ``keys``.
 
         Each key has the end time of the stored result or failure, which distinguishes that one from
@@ -260,9 +260,11 @@ class Standing:
             retry_failed: True if runs that are stored as failed are made again.
         """
         done = ("stored",) if retry_failed else ("stored", "failed")
-        return {key: when for key, when in self.ends(keys).items() if self.of(key) not in done}
+        return {
+            key: when for key, when in self.end_times(keys).items() if self.end_of(key) not in done
+        }
 
-    def ends(self, keys: Iterable[str]) -> ToMake:
+    def end_times(self, keys: Iterable[str]) -> EndTimes:
         """Return the end time of each key's stored result or failure, in the form of
         ``to_make``.
         """
@@ -271,19 +273,25 @@ class Standing:
     def _ended(self, run_key: str) -> dt.datetime | None:
         row = self._rows.get(run_key)
         return (
-            row["finished_at"] if row is not None and row["status"] in (*ENDED, "failed") else None
+            row["finished_at"]
+            if row is not None and row["status"] in (*RESULT_STATUSES, "failed")
+            else None
         )
 
     def compare(self, keys: Iterable[str]) -> CodeComparison:
         """Compare the code and data of the runs that have a result with the current ones."""
         rows = (self._rows.get(key) for key in keys)
         texts = (
-            (row["code_digests"], 1) for row in rows if row is not None and row["status"] in ENDED
+            (row["code_digests"], 1)
+            for row in rows
+            if row is not None and row["status"] in RESULT_STATUSES
         )
         return compare(texts, self._folder)
 
 
-def stand(database: str, sweep: str | None, rerun: Rerun, folder: Path | None = None) -> Standing:
+def read_standing(
+    database: str, sweep: str | None, rerun: Rerun, folder: Path | None = None
+) -> Standing:
     """Return the state of a sweep's runs, and which stored ones it would make again.
 
     Args:
@@ -301,10 +309,10 @@ def stand(database: str, sweep: str | None, rerun: Rerun, folder: Path | None = 
         try:
             engine = open_read_only(database)
         except (NotFoundError, EmptyDatabaseError):
-            return Standing(None, repetition(None, sweep, rerun, folder), folder)
+            return Standing(None, repeat_of(None, sweep, rerun, folder), folder)
         with translated_errors(database), engine.connect() as connection:
             if sweep is not None:
                 refuse_name_of_search(connection, sweep.partition(" ")[0])
-            return Standing(connection, repetition(connection, sweep, rerun, folder), folder)
+            return Standing(connection, repeat_of(connection, sweep, rerun, folder), folder)
 
     return through_outages(shown(database), busy_seconds(), read)

@@ -8,17 +8,17 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, delete, insert, select, union, update
 
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError
-from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.ownership import new_owner, presumed_dead, sign_of_life
-from dynabro_cli.store.standing import ToMake
+from dynabro_cli.store.standing import EndTimes
 from dynabro_cli.store.tables import runs as runs_table
 from dynabro_cli.store.tables import sweep_runs, sweeps
+from dynabro_cli.store.transactions import KeptConnection, transact
 
 if TYPE_CHECKING:
     from typing import Self
@@ -37,16 +37,14 @@ class SweepEntry:
         engine: A database opened for writing, or a connection to one that recorders share.
         name: The name that the runs are stored under.
         runs: Number of runs.
-        to_make: Keys of the runs that it makes, as ``Standing.to_make`` returns them; the others
-            were stored before.
-        others: The others in the same form: they are runs of this sweep, too, whichever made them.
+        listed: Keys of its runs, whichever sweep made them, as ``Standing.end_times`` returns them.
         jobs: Number of runs at a time.
         executor: The executor's name.
         text: Returns the text of the sweep's file, None if it is unknown. It is called in the
             transaction that stores the row: an error that it raises leaves nothing stored.
         rerun_after: For a rerun of all runs, the highest id that is made again; kept until
             ``complete`` is set.
-        stored_before: Number of runs that were stored before, if ``to_make`` does not say it.
+        stored_before: Number of runs that were stored before, and are not made.
 
     Attributes:
         owner: The name of this sweep in the column ``owner``.
@@ -65,22 +63,21 @@ class SweepEntry:
         *,
         name: str,
         runs: int,
-        to_make: ToMake,
-        others: ToMake = MappingProxyType({}),
+        listed: EndTimes,
         jobs: int,
         executor: str,
         text: Callable[[Connection], str | None] = lambda _: None,
         rerun_after: int | None = None,
-        stored_before: int | None = None,
+        stored_before: int = 0,
     ) -> None:
         self.owner = new_owner()
         self.failed = self.complete = False
         self._engine = engine
-        self._listed, self._text = {**others, **to_make}, text
+        self._listed, self._text = listed, text
         self._values = {
             "name": name,
             "runs": runs,
-            "stored_before": runs - len(to_make) if stored_before is None else stored_before,
+            "stored_before": stored_before,
             "jobs": jobs,
             "executor": executor,
             "rerun_after": rerun_after,

@@ -41,9 +41,9 @@ STATUSES = ("running", "finished", "diverged", "interrupted", "failed", "pruned"
 SWEEP_STATUSES = ("running", "finished", "failed", "interrupted")
 TRIAL_STATUSES = ("running", "finished", "pruned", "failed")
 
-ENDED = ("finished", "diverged")
+RESULT_STATUSES = ("finished", "diverged")
 """Statuses of a run with a result."""
-RESULTS = f"status IN {ENDED}"
+HAS_RESULT = f"status IN {RESULT_STATUSES}"
 """SQL condition for the runs with a result."""
 RERUN_SUFFIX = "+rerun"
 """Suffix of a repetition's key until the repetition is complete and replaces the first result."""
@@ -181,6 +181,9 @@ runs = Table(
     CheckConstraint(f"status IN {STATUSES}", name="known_status"),
     comment="one row per run",
 )
+
+TIMES = tuple(column.name for column in runs.c if isinstance(column.type, DateTime))
+"""Columns of ``runs`` with times."""
 
 evaluations = Table(
     "evaluations",
@@ -550,7 +553,7 @@ trials = Table(
     comment="one row per trial of a search",
 )
 
-SEARCH = ("rule", "workers", "byzantine", "dimension", "restarts", "steps", "seed", "version")
+KAPPA_KEY = ("rule", "workers", "byzantine", "dimension", "restarts", "steps", "seed", "version")
 """Columns of ``verified_kappa`` that determine the others on any machine, if a search is
 complete.
 """
@@ -585,7 +588,7 @@ verified_kappa = Table(
     Column("worst", Text, comment="input with the largest ratio, as JSON"),
     Column("version", Text, nullable=False, comment="version of dynabro"),
     Column("created_at", DateTime, nullable=False, comment="time of the search, UTC"),
-    UniqueConstraint(*SEARCH, name="one_search"),
+    UniqueConstraint(*KAPPA_KEY, name="one_search"),
     comment="one row per search of `dynabro verify kappa`",
 )
 

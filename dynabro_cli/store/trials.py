@@ -17,7 +17,7 @@ from dynabro_cli.components.digests import changed_components
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.store.open.value_types import unsound_rows
 from dynabro_cli.store.ownership import database_time, presumed_dead
-from dynabro_cli.store.read.searches import OF_SEARCH, codes_of, text_of, trials_of
+from dynabro_cli.store.read.searches import OF_SEARCH, codes_of, file_text, trials_of
 from dynabro_cli.store.tables import sweep_runs, sweeps, trials
 
 CHANGEABLE = (
@@ -62,11 +62,11 @@ def begin(
     }
     connection.execute(insert(trials).values(row | values))
     if sweep_id is not None:
-        list_runs(connection, sweep_id, keys)
+        add_to_list(connection, sweep_id, keys)
     return True
 
 
-def list_runs(connection: Connection, sweep_id: int, keys: Sequence[str]) -> None:
+def add_to_list(connection: Connection, sweep_id: int, keys: Sequence[str]) -> None:
     """Add runs to the list of a command."""
     stored = select(sweep_runs.c.run_key).where(
         sweep_runs.c.sweep_id == sweep_id, sweep_runs.c.run_key.in_(keys)
@@ -90,7 +90,9 @@ def end(connection: Connection, search: str, number: int, status: str, value: fl
     connection.execute(update(trials).where(mine).values(status=status, value=stored))
 
 
-def news(reading: Connection, here: Connection | None) -> tuple[list[dict[str, Any]], list[str]]:
+def new_trials(
+    reading: Connection, here: Connection | None
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the sound trials of another database that are missing here, as they would be stored,
     and the searches left out.
 
@@ -114,11 +116,11 @@ def news(reading: Connection, here: Connection | None) -> tuple[list[dict[str, A
             {} if here is None else {row.run_keys: row.number for row in here.execute(present)}
         )
         missing = [row | {"sweep_id": None} for row in theirs if row["run_keys"] not in numbers]
-        text = None if here is None else text_of(here, file)
+        text = None if here is None else file_text(here, file)
         if (
             missing
             and (numbers or text is not None)
-            and not _same_question(text, text_of(reading, file))
+            and not _same_question(text, file_text(reading, file))
         ):
             different.append(name)
             continue
@@ -132,17 +134,17 @@ def news(reading: Connection, here: Connection | None) -> tuple[list[dict[str, A
 
 
 def copy(reading: Connection, connection: Connection) -> tuple[int, list[str]]:
-    """Copy ``news``, and the texts of new searches; return the number of trials, and the searches
-    that are left out.
+    """Copy ``new_trials``, and the texts of new searches; return the number of trials, and the
+    searches that are left out.
     """
-    missing, different = news(reading, connection)
+    missing, different = new_trials(reading, connection)
     wrong = unsound_rows(reading, sweeps)
     for name in dict.fromkeys(row["search"].partition(": ")[0] for row in missing):
         theirs = select(sweeps).where(
             sweeps.c.name == name, OF_SEARCH, sweeps.c.id.not_in([number for (number,) in wrong])
         )
         row = reading.execute(theirs.order_by(sweeps.c.id.desc()).limit(1)).mappings().first()
-        if row is not None and text_of(connection, name) is None:
+        if row is not None and file_text(connection, name) is None:
             status = "interrupted" if row["status"] == "running" else row["status"]
             values = {key: value for key, value in row.items() if key != "id"} | {"status": status}
             connection.execute(insert(sweeps).values(values))

@@ -18,7 +18,7 @@ from dynabro_cli.analysis.paired_tests import half_width
 from dynabro_cli.analysis.results import with_specs
 from dynabro_cli.methods._levels import planned, universal_coefficient
 from dynabro_cli.store.read.queries import query
-from dynabro_cli.store.tables import RESULTS
+from dynabro_cli.store.tables import HAS_RESULT
 from dynabro_cli.theory.bounds import KAPPAS, adaptive_bound, dynamic_bound, gamma_mfm, static_bound
 from dynabro_cli.theory.slopes import PowerLaw, power_law
 
@@ -164,7 +164,7 @@ def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFram
     for start in range(0, len(keys), MOST_KEYS):
         # keys are part of the SQL text: only letters and digits may be
         chosen = ", ".join(f"'{key}'" for key in keys[start : start + MOST_KEYS] if key.isalnum())
-        which = f"WHERE run_key IN ({chosen}) AND {RESULTS}"
+        which = f"WHERE run_key IN ({chosen}) AND {HAS_RESULT}"
         runs.append(query(engine, f"SELECT * FROM runs {which} ORDER BY id").frame())
         joined = (
             f"FROM evaluations JOIN runs ON runs.id = run_id {which} AND round = 0 ORDER BY run_id"

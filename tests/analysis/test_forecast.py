@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from dynabro_cli.analysis import forecast as module
-from dynabro_cli.analysis.forecast import BYTES_A_ROW, BYTES_A_RUN, Forecast, Place
+from dynabro_cli.analysis.forecast import BYTES_A_ROW, BYTES_A_RUN, DeviceKind, Forecast
 from dynabro_cli.errors import DatabaseError
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.standing import stand
+from dynabro_cli.store.standing import read_standing
 from tests.store.made import change, record, whole_run
 
 
@@ -32,7 +32,9 @@ def run(method: str = "sgd", budget: int = 50, seed: int = 0, **fields: object) 
 
 
 def forecast(runs: list[Run], database: str, **options: Any) -> Forecast:
-    return module.forecast(runs, database, standing=stand(database, None, "none"), **options)
+    return module.forecast(
+        runs, database, standing=read_standing(database, None, "none"), **options
+    )
 
 
 @pytest.fixture
@@ -116,7 +118,9 @@ def test_several_at_a_time_share_the_time(
     """But no sweep is over before its longest run."""
     store(path, run(), 1.0)
     waiting = [run(seed=1), run(seed=2), run(seed=3), run(seed=4, budget=100)]
-    ahead = forecast([run(), *waiting], str(path), jobs=jobs, place=lambda _: Place("cpu", jobs))
+    ahead = forecast(
+        [run(), *waiting], str(path), jobs=jobs, place=lambda _: DeviceKind("cpu", jobs)
+    )
     assert (ahead.jobs, ahead.seconds, ahead.elapsed) == (
         counted,
         pytest.approx(25),
@@ -130,7 +134,7 @@ def test_each_device_has_its_own_speed_and_both_work_at_the_same_time(path: Path
     """
     store(path, run(), 1.0)
     store(path, run(seed=1), 0.1, device="cuda:0 NVIDIA H200")
-    places = [Place("cpu", 3), Place("cuda", 4), Place("cuda", 2)]
+    places = [DeviceKind("cpu", 3), DeviceKind("cuda", 4), DeviceKind("cuda", 2)]
     ahead = forecast(
         [run(seed=seed) for seed in range(2, 32)],
         str(path),
@@ -169,7 +173,7 @@ def test_another_kind_of_device_says_nothing_of_time(device: str, path: Path) ->
     store(path, run(), 1.0, device=device)
     assert forecast([run(seed=1)], str(path)).seconds is None
     assert forecast(
-        [run(seed=1)], str(path), place=lambda _: Place("cuda")
+        [run(seed=1)], str(path), place=lambda _: DeviceKind("cuda")
     ).seconds == pytest.approx(5)
 
 

@@ -19,7 +19,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Evaluated, Finished, Started, Totals
 from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.backends import check as check_options
-from dynabro_cli.executors.ledger import _start
+from dynabro_cli.executors.ledger import _started_event
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec, fields
@@ -132,7 +132,7 @@ def events_of(case: Case, run: Run) -> Iterator[Any]:
         yield from simulate(RunSpec.from_text(case.values), device="cpu", threads=1, compile="off")
         return
     spec = run.spec
-    started: Started = _start(run, Options(device="cpu", threads=1))
+    started: Started = _started_event(run, Options(device="cpu", threads=1))
     samples = spec.budget * spec.batch_size * spec.workers
     yield dataclasses.replace(
         started, record=started.record | {"spec": canonical_json(run.mapping)}

@@ -20,7 +20,7 @@ from tests.store.made import KEY, change, read, record, started, whole_run
 def log(folder: Path) -> Path:
     """The log of run 1, which has ended, of three lines."""
     record(open_for_writing("results.db"), whole_run())
-    path = SideFiles.of("results.db").open_log(KEY)
+    path = SideFiles.of("results.db").prepare_log(KEY)
     path.write_bytes(b"one\ntwo\nthree\n")
     return path
 

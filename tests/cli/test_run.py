@@ -24,7 +24,7 @@ import yaml
 from dynabro_cli import events
 from dynabro_cli.cli.progress import RunsProgress
 from dynabro_cli.components import digests
-from dynabro_cli.executors import sweep
+from dynabro_cli.machine import checkout
 from dynabro_cli.simulation import setup
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open import engine as engine_module
@@ -338,7 +338,7 @@ def test_the_commit_of_the_folder_is_noted(
     for seed, (run, commit) in enumerate(
         [(answer(0, "a" * 40 + "\n"), "a" * 40), (answer(128, "HEAD\n"), None), (no_git, None)]
     ):
-        monkeypatch.setattr(sweep.subprocess, "run", run)
+        monkeypatch.setattr(checkout.subprocess, "run", run)
         assert dynabro(*QUADRATIC, "--seed", str(seed)).code == 0
         expected.append((commit,))
     assert read(folder / "results.db", "SELECT git_commit FROM runs ORDER BY seed") == expected

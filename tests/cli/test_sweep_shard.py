@@ -72,7 +72,7 @@ def test_the_executor_gets_the_runs_of_the_shard(
         [run.key for run in asked[-1][0]],
     )
     assert sorted(key for part in parts for key in part) == sorted(whole)
-    assert [(options.sweep, options.entry) for _, options in asked[-2:]] == [
+    assert [(options.sweep, options.sweep_row) for _, options in asked[-2:]] == [
         ("small", "small 2/2"),
         ("small", "small"),
     ]

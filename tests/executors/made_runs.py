@@ -17,7 +17,7 @@ from dynabro_cli.executors.backends import local
 from dynabro_cli.executors.sweep import make_all
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.store.standing import stand
+from dynabro_cli.store.standing import read_standing
 
 
 def children() -> list[int]:
@@ -84,7 +84,9 @@ def execute_all(
     backends.check(options)
     if opened is None:
         opened = local.opened(options, len(runs), entry=worker)
-    standing = stand(engine.url.render_as_string(hide_password=False), options.entry, options.rerun)
+    standing = read_standing(
+        engine.url.render_as_string(hide_password=False), options.sweep_row, options.rerun
+    )
     left = standing.to_make([run.key for run in runs], retry_failed=options.retry_failed)
     with opened as places_for:
         places = places_for([run for run in runs if run.key in left])

@@ -99,7 +99,7 @@ def test_one_run_and_forced_runs_are_not_measured_here() -> None:
     torch.
     """
     found = places(Options(device="cpu"), 0, runs(1, 0))
-    assert (found.options.jobs, found.backend.check) == (4, "all")
+    assert (found.options.jobs, found.backend.memory_check) == (4, "all")
     assert fitted(0, runs(1, 9), 4, force=True) == 4
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import ON_CPU, Options, Sharing
-from dynabro_cli.executors.placement import Place, Placement, place
+from dynabro_cli.executors.placement import DeviceKind, Placement, placement_of
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation.placing import device_of, work_of
@@ -32,7 +32,9 @@ Machine = Callable[..., None]
 def placed(
     names: str, options: dict[str, Any] | None = None, service: str | None = "mps"
 ) -> Placement:
-    return place([RUNS[name] for name in names.split()], Options(**options or {}), lambda: service)
+    return placement_of(
+        [RUNS[name] for name in names.split()], Options(**options or {}), lambda: service
+    )
 
 
 def test_the_work_of_a_computation_is_parameters_times_samples() -> None:
@@ -138,7 +140,7 @@ def test_a_service_is_asked_for_only_if_runs_share_a_gpu(gpu_machine: Machine) -
         return "folder"
 
     def made(*names: str, **options: Any) -> str | None:
-        return place([RUNS[name] for name in names], Options(**options), service).mps
+        return placement_of([RUNS[name] for name in names], Options(**options), service).mps
 
     assert [made("mnist", jobs=1), made("quadratic"), made("mnist", jobs_per_gpu=1)] == [None] * 3
     assert not asked
@@ -155,11 +157,11 @@ def test_how_runs_share(gpu_machine: Machine) -> None:
         ON_CPU,
     ]
     assert [found.of(RUNS[name]) for name in ("mnist", "cifar10", "quadratic")] == [
-        Place("cuda", 24),
-        Place("cuda", 4),
-        Place("cpu", 40),
+        DeviceKind("cuda", 24),
+        DeviceKind("cuda", 4),
+        DeviceKind("cpu", 40),
     ]
-    assert placed("quadratic").of(RUNS["quadratic"]) == Place("cpu", 64)
+    assert placed("quadratic").of(RUNS["quadratic"]) == DeviceKind("cpu", 64)
 
 
 def test_the_runs_of_a_sweep_are_looked_at_once(
@@ -170,6 +172,8 @@ def test_the_runs_of_a_sweep_are_looked_at_once(
     monkeypatch.setattr(
         "dynabro_cli.simulation.placing.fills_gpu", lambda run: looked.append(run) is None
     )
-    found = place([RUNS["mnist"].with_seed(seed) for seed in range(30)], Options(), lambda: None)
+    found = placement_of(
+        [RUNS["mnist"].with_seed(seed) for seed in range(30)], Options(), lambda: None
+    )
     assert found.sharing(RUNS["mnist"].with_seed(99)).gpu
     assert len(looked) == 1

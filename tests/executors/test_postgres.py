@@ -17,7 +17,7 @@ from dynabro_cli.store import row_digests
 from dynabro_cli.store.open import engine as engine_module
 from dynabro_cli.store.open.engine import open_for_writing, snapshot
 from dynabro_cli.store.open.schema import Schema
-from dynabro_cli.store.standing import stand
+from dynabro_cli.store.standing import read_standing
 from tests.postgres import cut_connections, own_server, turn_taken
 from tests.store.made import read
 
@@ -107,7 +107,7 @@ def test_restarts_of_the_server_are_waited_for(
             for err in told
         ), told
         with snapshot(server.url) as connection:
-            assert row_digests.changed(connection) == {}
+            assert row_digests.digest_problems(connection) == {}
 
 
 def test_an_outage_at_the_start_is_waited_for(
@@ -126,7 +126,7 @@ def test_an_outage_at_the_start_is_waited_for(
         return real(connection)
 
     monkeypatch.setattr(engine_module, "schema_of", cutting)
-    assert stand(url, "own", "none").of("k" * 64) is None
+    assert read_standing(url, "own", "none").end_of("k" * 64) is None
     assert not to_cut
     to_cut.append(True)
     with open_for_writing(url).connect() as connection:

@@ -243,7 +243,7 @@ def test_a_worker_prints_to_a_log_that_cannot_be_written(
     tmp_path: Path, what: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for run in (quadratic(0), quadratic(2)):
-        log = SideFiles.of(str(tmp_path / "results.db")).open_log(run.key)
+        log = SideFiles.of(str(tmp_path / "results.db")).prepare_log(run.key)
         log.mkdir() if what == "a folder" else log.symlink_to("elsewhere")
     statuses, _ = sweep(tmp_path, quadratic(0), quadratic(2))
     assert statuses == ["finished"] * 2

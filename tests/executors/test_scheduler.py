@@ -26,7 +26,7 @@ from dynabro_cli.executors.worker import Begun, Left, MemoryCheck, Misplaced, Re
 from dynabro_cli.store import recorder
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.standing import stand
+from dynabro_cli.store.standing import read_standing
 from tests.executors.made_runs import Log, quadratic
 from tests.store.made import (
     change,
@@ -87,9 +87,9 @@ class Scripted:
 
     script: dict[int, list[Callable[[Request], Sequence[Message]]]] = field(default_factory=dict)
     places: int = 1
-    word: str = "clerk"
-    check: MemoryCheck = "all"
-    forgiving: bool = False
+    maker: str = "clerk"
+    memory_check: MemoryCheck = "all"
+    checkpoint_resets_retries: bool = False
     slow_starts: int = 0
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     patience: list[float | None] = field(default_factory=list)
@@ -172,7 +172,7 @@ def make(
         engine,
         Places(chosen, ["cpu"], 4, places),
         log or Log(),
-        stand(str(engine.url), chosen.entry, chosen.rerun),
+        read_standing(str(engine.url), chosen.sweep_row, chosen.rerun),
         files=files,
     )
 
@@ -195,7 +195,7 @@ def test_runs_are_made_in_order_and_no_more_at_a_time_than_fit(engine: Engine) -
     assert places.asked[-1] == ("close",)
     assert stored(engine) == [(seed, "finished", ROUNDS) for seed in range(5)]
     assert log.of(3) == ["started", "Started", "RoundsDone", "Evaluated", "Finished", "finished"]
-    assert {request.check for request in places.requests} == {"all"}
+    assert {request.memory_check for request in places.requests} == {"all"}
 
 
 def test_no_log_lies_beside_the_database_while_the_scheduler_waits(
@@ -279,7 +279,7 @@ def test_retries_are_counted_and_from_the_checkpoint_on_if_the_back_end_says_so(
         first = events.Started(request.key, start_of(request).record, totals(4))
         return [Begun(), first, rounds(4, ROUNDS - 1), evaluated(ROUNDS), finished(ROUNDS)]
 
-    places = Scripted({0: [stops] * 4 + [rest]}, forgiving=forgiving)
+    places = Scripted({0: [stops] * 4 + [rest]}, checkpoint_resets_retries=forgiving)
     files = SideFiles.of(engine.url)
     (outcome,) = make(engine, 1, places, files=files, max_retries=2)
     assert (outcome.status, len(places.requests)) == (status, attempts)
@@ -449,7 +449,7 @@ def on_gpu(
     options = Options(jobs=places.places, threads=1)
     given = Places(options, devices, places.places, places, sharing=sharing, mps=mps)
     listed = [quadratic(seed) for seed in range(runs)]
-    return make_all(listed, engine, given, Log(), stand(str(engine.url), None, "none"))
+    return make_all(listed, engine, given, Log(), read_standing(str(engine.url), None, "none"))
 
 
 def test_runs_that_fill_a_gpu_never_share_it_with_others(engine: Engine) -> None:

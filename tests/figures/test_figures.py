@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import GRIDS
-from dynabro_cli.figures._panels import setting
+from dynabro_cli.figures._panels import plan_words
 from tests.cli.conftest import Dynabro
 from tests.figures.conftest import LARGE
 from tests.figures.grids import SMALL, fill, planned
@@ -97,7 +97,7 @@ def test_a_whole_grid(name: str, folder: Path, dynabro: Dynabro) -> None:
 )
 def test_a_title_tells_what_all_runs_have_in_common(sweep: str, words: str) -> None:
     results = SimpleNamespace(planned=pd.DataFrame(planned(sweep)))
-    assert setting(cast(Results, results)) == words
+    assert plan_words(cast(Results, results)) == words
 
 
 @pytest.mark.thorough

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from matplotlib import rc_context
 
-from dynabro_cli.analysis.columns import METRICS
+from dynabro_cli.analysis.metrics import METRICS
 from dynabro_cli.api import make_switching
 from dynabro_cli.experiment.complete import answering
 from dynabro_cli.figures import _make

@@ -23,13 +23,14 @@ from dynabro_cli.analysis.search_findings import code_of, findings, in_words
 from dynabro_cli.components import plugins
 from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.search import conduct
+from dynabro_cli.search.study import value_or_inf
 from dynabro_cli.store import trials
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import merge
 from dynabro_cli.store.care.thin import thin
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.ownership import new_owner
-from dynabro_cli.store.read.searches import evaluated
+from dynabro_cli.store.read.searches import curves_of
 from tests.faults import ray_nodes
 from tests.own import fresh, write_rule
 from tests.postgres import cut_connections
@@ -102,7 +103,7 @@ def test_a_search_in_postgresql_ends_and_goes_on_as_in_a_file(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["trials_of", "evaluated", "ends_of", "text_of"])
+@pytest.mark.parametrize("name", ["trials_of", "curves_of", "ends_of", "file_text"])
 def test_a_search_waits_for_a_server_that_drops_its_connections(
     name: str, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,7 +327,7 @@ def test_the_pruner_sees_the_stored_evaluations(tmp_path: Path) -> None:
     engine = open_for_writing(str(tmp_path / "r.db"))
     key = json.loads(rows(tmp_path / "r.db")[0][4])[0]
     with engine.connect() as connection:
-        values = evaluated(connection, [key], "final_gap")[key]
+        values = curves_of(connection, [key], "final_gap")[key]
     assert values == [
         gap
         for (gap,) in rows(
@@ -677,7 +678,7 @@ def test_the_first_seed_of_a_proposal_decides_about_the_others(
         firsts.append(first)
     assert {trial.status for trial in watch.trials} == {"finished", "pruned"}
     whole = [trial for trial in watch.trials if trial.status == "finished"]
-    best = {max(whole, key=conduct.worth).number, max(whole[:2], key=conduct.worth).number}
+    best = {max(whole, key=value_or_inf).number, max(whole[:2], key=value_or_inf).number}
     assert watch.repeated == [2 * len(best)]
     # another place may begin the next proposal, and no seed is made that is not needed
     assert counts[:3] == [3, 3, 1]

@@ -74,8 +74,8 @@ def test_a_whole_search() -> None:
     ]
     names = [
         name
-        for choice in search.space.choices
-        for entry in choice.entries
+        for axis in search.space.axes
+        for entry in axis.entries
         for own in entry.names.values()
         for name in own
     ]
@@ -149,11 +149,11 @@ def test_each_range_of_a_value_has_its_own_number(axis: str, names: list[str]) -
     )
     assert [
         name
-        for entry in search.space.choices[3].entries
+        for entry in search.space.axes[3].entries
         for own in entry.names.values()
         for name in own
     ] == names
-    assert outlook(search).legal == 4 * len(search.space.choices[3].entries)
+    assert outlook(search).legal == 4 * len(search.space.axes[3].entries)
 
 
 def test_the_size_of_a_search() -> None:

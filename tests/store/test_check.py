@@ -22,7 +22,7 @@ from dynabro_cli.store.care import check as soundness
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.row_digests import LEFT_OUT, OF_RUNS
+from dynabro_cli.store.row_digests import LEFT_OUT, RUN_TABLES
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.tables import runs
 from tests.postgres import empty_database
@@ -198,7 +198,7 @@ def test_a_changed_value_of_any_column_is_noticed(filled: str) -> None:
         f"COALESCE({{0}} + 1000, 7) END"
     )
     count = 0
-    for table in (runs, *OF_RUNS):
+    for table in (runs, *RUN_TABLES):
         own, key = (
             "id" if table is runs else "run_id",
             ", ".join(column.name for column in table.primary_key.columns),
@@ -213,7 +213,7 @@ def test_a_changed_value_of_any_column_is_noticed(filled: str) -> None:
                 connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
                 change = f"UPDATE {table.name} SET {name} = {other.format(name)} WHERE {first}"
                 assert connection.exec_driver_sql(change).rowcount == 1
-                found = row_digests.changed(connection)
+                found = row_digests.digest_problems(connection)
                 # it has no result now
                 assert found == ({} if name == "status" else {number: DIGEST}), (table.name, name)
             count += 1
@@ -406,7 +406,7 @@ def test_what_is_not_there(path: Path) -> None:
 
 @made.both
 def test_a_check_sees_one_moment_only(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = soundness.of_another_type
+    real = soundness.wrong_types_sql
     waiting = [11]
 
     def meanwhile(table: object, run_id: str, dialect: str) -> str:
@@ -414,7 +414,7 @@ def test_a_check_sees_one_moment_only(filled: str, monkeypatch: pytest.MonkeyPat
             record(open_for_writing(filled), sound.run(waiting.pop()))
         return real(table, run_id, dialect)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(soundness, "of_another_type", meanwhile)
+    monkeypatch.setattr(soundness, "wrong_types_sql", meanwhile)
     report = check(filled)
     assert (report.problems, sum(report.statuses.values())) == ([], 10)
     assert sum(check(filled).statuses.values()) == 11

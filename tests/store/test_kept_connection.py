@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Engine, event
 
 from dynabro_cli.errors import LostRunError
-from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.standing import state_of
+from dynabro_cli.store.transactions import KeptConnection
 from tests.store.made import KEY, both, change, read, whole_run
 
 OTHER = "cd" * 32

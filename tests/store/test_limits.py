@@ -36,7 +36,7 @@ TAGS = [f"{number:05}{WIDE * 59}" for number in range(MOST_TAGS)]
 def sweep(engine: Engine) -> None:
     text = "name: wide\n#" + WIDE * (MOST_CHARACTERS - 12)
     with SweepEntry(
-        engine, name="s", runs=1, to_make={}, jobs=1, executor="local", text=lambda _: text
+        engine, name="s", runs=1, listed={}, jobs=1, executor="local", text=lambda _: text
     ):
         pass
 

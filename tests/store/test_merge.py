@@ -327,7 +327,7 @@ def test_an_unsound_search_is_left_out(sql: str, problem: str, database: str, ot
     engine = open_for_writing(other)
     yaml = "name: s\nsearch: {attack: [sf]}\n"
     with SweepEntry(
-        engine, name="s", runs=1, to_make={}, jobs=1, executor="local", text=lambda _: yaml
+        engine, name="s", runs=1, listed={}, jobs=1, executor="local", text=lambda _: yaml
     ) as entry:
         record(engine, sound.run(1))
         with engine.begin() as connection:

@@ -120,9 +120,9 @@ def test_what_is_read_is_not_replaced(folder: Path) -> None:
     Path("chosen.yaml").write_text(CHOSEN)
     os.link("chosen.yaml", "same.yaml")
     with pytest.raises(CannotWriteError, match="is an input of this command"):
-        Output(Path("same.yaml"), SELECTED, "results.db", True, Path("chosen.yaml")).place()
+        Output(Path("same.yaml"), SELECTED, "results.db", True, Path("chosen.yaml")).checked_path()
     assert (
-        Output(Path("new.yaml"), SELECTED, "results.db", False, Path("demo")).place()
+        Output(Path("new.yaml"), SELECTED, "results.db", False, Path("demo")).checked_path()
         == folder / "new.yaml"
     )
 

@@ -452,7 +452,7 @@ def test_a_commit_without_an_answer_is_not_made_twice(
     ]
     assert read(database, "SELECT round FROM evaluations ORDER BY round") == [(5,), (10,), (13,)]
     with snapshot(database) as connection:
-        assert row_digests.changed(connection) == {}
+        assert row_digests.digest_problems(connection) == {}
 
 
 def test_a_resumed_run_whose_claim_is_not_answered(engine: Engine, database: str) -> None:
@@ -492,7 +492,7 @@ def test_a_run_that_another_took_over_in_an_outage_stays_lost(
 
 def test_a_sweep_whose_first_commit_is_not_answered(engine: Engine, database: str) -> None:
     unanswered(engine, 0)
-    with SweepEntry(engine, name="small", runs=1, to_make={KEY: None}, jobs=1, executor="local"):
+    with SweepEntry(engine, name="small", runs=1, listed={KEY: None}, jobs=1, executor="local"):
         assert read(database, "SELECT name, status FROM sweeps") == [("small", "running")]
         assert read(database, "SELECT run_key FROM sweep_runs") == [(KEY,)]
     assert read(database, "SELECT status FROM sweeps") == [("finished",)]

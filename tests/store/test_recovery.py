@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy import Engine, delete, insert, select
 
 from dynabro_cli import events
-from dynabro_cli.store import recovery
+from dynabro_cli.store import switch_recovery
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import merge
 from dynabro_cli.store.care.thin import thin
 from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.recovery import Point, Switch, episodes, worst_window
+from dynabro_cli.store.switch_recovery import Point, Switch, episodes, worst_window
 from dynabro_cli.store.tables import recovery as table
 from dynabro_cli.store.tables import rounds
 from tests.store import made, sound
@@ -38,7 +38,7 @@ def measured(
 ) -> dict[str, Any]:
     own = points(*accuracies)
     run = {"status": status, "rounds_every": every, "budget_spent": own[-1].budget if own else 40}
-    return recovery.measure(run, own, switches(*at), (0.75, 0.125))
+    return switch_recovery.measure(run, own, switches(*at), (0.75, 0.125))
 
 
 def test_one_switch_by_hand() -> None:
@@ -222,7 +222,7 @@ def test_means_do_not_depend_on_the_order_in_which_rows_were_written(
             connection.execute(delete(rounds))
             for row, error in list(zip(stored, errors, strict=True))[::step]:
                 connection.execute(insert(rounds), [row | {"aggregation_error": error}])
-            means.append(recovery.measured(connection, 1)["aggregation_error"])
+            means.append(switch_recovery.measured(connection, 1)["aggregation_error"])
     assert means == [0.25, 0.25]
 
 

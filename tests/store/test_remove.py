@@ -40,7 +40,7 @@ def fill(engine: Engine, files: SideFiles) -> None:
     record(engine, sound.beginning(4, 2)).failed("bang")
     record(engine, [*sound.beginning(1, 4), made.checkpointed(4)], files=files).interrupted()
     for (key,) in read(location(engine), "SELECT run_key FROM runs"):
-        files.open_log(key.removesuffix("+rerun")).write_text("log")
+        files.prepare_log(key.removesuffix("+rerun")).write_text("log")
     assert len(present(files)) == 2 + 4
 
 
@@ -219,7 +219,7 @@ def test_a_kill_leaves_all_or_nothing(
 def test_damaged_runs_can_be_removed(path: Path, files: SideFiles) -> None:
     """Their keys name no file, wherever it is."""
     fill(open_for_writing(str(path)), files)
-    other = files.open_log("elsewhere")
+    other = files.prepare_log("elsewhere")
     other.write_text("log")
     change(path, "UPDATE runs SET heartbeat_at = 'x', started_at = 'y', owner = x'00' WHERE id = 2")
     change(path, "UPDATE runs SET run_key = '../logs/elsewhere' WHERE id = 2")

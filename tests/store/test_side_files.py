@@ -76,7 +76,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     files = SideFiles(tmp_path / "file" / "state", told.append)
     assert files.save(KEY, 7, new_owner(), b"data") is None
     assert files.save(KEY, 8, new_owner(), b"data") is None
-    assert files.open_log(KEY) is None
+    assert files.prepare_log(KEY) is None
     assert files.checkpoints() == []
     checkpoints, logs = told
     for kind, line in (("checkpoints", checkpoints), ("logs", logs)):

@@ -11,7 +11,15 @@ from sqlalchemy import Engine
 from dynabro_cli.components.digests import DIGITS, CodeComparison
 from dynabro_cli.errors import AlreadyStoredError, RunHeldError
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.standing import Standing, UpTo, changed, never, repetition, stand, state_of
+from dynabro_cli.store.standing import (
+    Standing,
+    UpTo,
+    changed,
+    never,
+    read_standing,
+    repeat_of,
+    state_of,
+)
 from dynabro_cli.store.sweep_entry import SweepEntry
 from tests.store.made import both, read, record, started, whole_run
 
@@ -46,7 +54,7 @@ def test_what_is_made_again(engine: Engine, database: str) -> None:
         standing = {repeat: Standing(connection, repeat) for repeat in expected}
         for repeat, ends in expected.items():
             found = standing[repeat]
-            assert tuple(found.of(key) for key in KEYS.values()) == ends, repeat
+            assert tuple(found.end_of(key) for key in KEYS.values()) == ends, repeat
         assert found.compare(KEYS.values()) == CodeComparison(3, 1, {"attacks/sf": 1}, 0, 2)
     for repeat, ends in expected.items():
         for retry_failed, ending in ((False, (None,)), (True, (None, "failed"))):
@@ -63,11 +71,11 @@ def test_a_rerun_of_all_goes_on_until_it_is_complete(engine: Engine, database: s
 
     def begun(name: str = "s") -> object:
         with engine.connect() as connection:
-            return repetition(connection, name, "all")
+            return repeat_of(connection, name, "all")
 
     def entry(name: str = "s", rerun_after: int | None = None) -> SweepEntry:
         return SweepEntry(
-            engine, name=name, runs=1, to_make={}, jobs=1, executor="local", rerun_after=rerun_after
+            engine, name=name, runs=1, listed={}, jobs=1, executor="local", rerun_after=rerun_after
         )
 
     assert begun() == UpTo(6)
@@ -80,7 +88,7 @@ def test_a_rerun_of_all_goes_on_until_it_is_complete(engine: Engine, database: s
     with entry(rerun_after=3):  # it ends, and some runs are left
         assert begun() == UpTo(3, goes_on=True)
     assert begun() == UpTo(3, goes_on=True)
-    assert stand(database, "s", "all").goes_on
+    assert read_standing(database, "s", "all").goes_on
     with entry(rerun_after=3) as last:
         last.complete = True
     assert begun() == UpTo(6)
@@ -91,27 +99,27 @@ def test_a_rerun_of_all_goes_on_until_it_is_complete(engine: Engine, database: s
         (None,),
     ]
     with engine.connect() as connection:
-        assert repetition(connection, "s", "none") is never
-        assert getattr(repetition(connection, "s", "changed"), "func", None) is changed
+        assert repeat_of(connection, "s", "none") is never
+        assert getattr(repeat_of(connection, "s", "changed"), "func", None) is changed
 
 
 @both
 def test_without_tables_there_is_nothing_to_make_again(database: str) -> None:
-    found = stand(database, "s", "all")
+    found = read_standing(database, "s", "all")
     assert found.repeat == UpTo(0)
-    assert found.of(KEYS["a"]) is None
+    assert found.end_of(KEYS["a"]) is None
     assert found.compare(KEYS.values()) == CodeComparison()
     assert "postgresql" in database or not Path(database).exists()
 
 
 def test_in_an_empty_file_there_is_nothing_to_make_again(path: Path) -> None:
     path.touch()
-    assert stand(str(path), "s", "all").of(KEYS["a"]) is None
+    assert read_standing(str(path), "s", "all").end_of(KEYS["a"]) is None
 
 
 def test_an_empty_database_has_no_result(engine: Engine) -> None:
     with engine.connect() as connection:
-        assert repetition(connection, "s", "all") == UpTo(0)
+        assert repeat_of(connection, "s", "all") == UpTo(0)
 
 
 def test_a_result_that_is_made_again_elsewhere_is_waited_for(engine: Engine) -> None:

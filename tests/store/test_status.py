@@ -46,7 +46,13 @@ def entry(
     engine: Engine, name: str = "small", runs: int = 6, made: Sequence[str] = MADE
 ) -> SweepEntry:
     return SweepEntry(
-        engine, name=name, runs=runs, to_make=dict.fromkeys(made), jobs=2, executor="local"
+        engine,
+        name=name,
+        runs=runs,
+        listed=dict.fromkeys(made),
+        jobs=2,
+        executor="local",
+        stored_before=runs - len(made),
     )
 
 
@@ -218,7 +224,9 @@ def test_what_a_sweep_makes_again_counts_when_it_is_made_again(
         before = dict(Standing(connection).to_make(MADE, retry_failed=True))
     ((ended,),) = read(database, f"SELECT finished_at FROM runs WHERE run_key = '{MADE[2]}'")
     before[MADE[2]] = dt.datetime.fromisoformat(str(ended))  # as of a sweep that repeats results
-    with SweepEntry(engine, name="small", runs=6, to_make=before, jobs=2, executor="local"):
+    with SweepEntry(
+        engine, name="small", runs=6, listed=before, jobs=2, executor="local", stored_before=1
+    ):
         assert [
             (sweep.finished, sweep.failed, sweep.to_go) for sweep in read_status(database).sweeps
         ] == [(0, 0, 5)]

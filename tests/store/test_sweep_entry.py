@@ -28,9 +28,10 @@ def entry(engine: Engine, name: str = "small", keys: str = "abcde") -> SweepEntr
         engine,
         name=name,
         runs=7,
-        to_make={key * 64: None for key in keys},
+        listed={key * 64: None for key in keys},
         jobs=3,
         executor="local",
+        stored_before=7 - len(keys),
     )
 
 

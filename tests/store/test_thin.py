@@ -31,7 +31,7 @@ from dynabro_cli.store.care import copies
 from dynabro_cli.store.care import thin as thin_module
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import Merged, merge
-from dynabro_cli.store.care.thin import NOBODY, PAGE_BYTES, Thinned, thin
+from dynabro_cli.store.care.thin import ANONYMOUS, PAGE_BYTES, Thinned, thin
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from dynabro_cli.store.read.queries import histogram
 from dynabro_cli.store.sweep_entry import SweepEntry
@@ -84,11 +84,11 @@ def filled(engine: Engine, path: Path) -> Path:
     record(engine, sound.beginning(7, 2)[:2]).failed("why")
     record(engine, long_run(1, 41)[:1])  # a repetition in progress
     with SweepEntry(
-        engine, name="done", runs=1, to_make={sound.key(1): None}, jobs=1, executor="local"
+        engine, name="done", runs=1, listed={sound.key(1): None}, jobs=1, executor="local"
     ):
         pass
     SweepEntry(
-        engine, name="going on", runs=1, to_make={sound.key(2): None}, jobs=1, executor="local"
+        engine, name="going on", runs=1, listed={sound.key(2): None}, jobs=1, executor="local"
     ).__enter__()
     engine.dispose()
     return path
@@ -257,7 +257,7 @@ def test_nothing_tells_who_made_it(filled: Path, target: Path) -> None:
     assert read(target, f"SELECT COUNT(*) FROM runs WHERE {nobody}") == [(5,)]
     nobody = "owner = '' AND heartbeat_at = started_at AND host = '' AND pid = 0"
     assert read(target, f"SELECT COUNT(*) FROM sweeps WHERE {nobody}") == [(1,)]
-    assert set(NOBODY) == {"runs", "sweeps"}
+    assert set(ANONYMOUS) == {"runs", "sweeps"}
     assert check(str(target)).problems == []
 
 

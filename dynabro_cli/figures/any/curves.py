@@ -8,7 +8,7 @@ from dynabro_cli.analysis.cells import curves, with_std
 from dynabro_cli.analysis.columns import column_of, metric_of, short, with_columns
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._panels import draw_curves, legend, millions, panel_grid, subtitle
+from dynabro_cli.figures._panels import draw_curves, legend, millions, panel_grid, write_runs_title
 from dynabro_cli.figures.any._choice import default_facet, panels_of, series_of
 
 
@@ -37,5 +37,5 @@ def draw(results: Results, choice: Choice) -> Drawn:
             panel.set_xlabel("budget, gradient computations of each worker")
         panel.set(title=short(title), ylabel=metric.label)
     legend(figure, series.labels, series.lines, series.title)
-    subtitle(figure, series.runs, numbers, "std")
+    write_runs_title(figure, series.runs, numbers, "std")
     return Drawn(figure, numbers)

@@ -18,7 +18,7 @@ from dynabro_cli.analysis.columns import (
 )
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._panels import draw_finals, legend, panel_grid, subtitle
+from dynabro_cli.figures._panels import draw_finals, legend, panel_grid, write_runs_title
 from dynabro_cli.figures._tables import as_table
 from dynabro_cli.figures.any._choice import apart, default_facet, panels_of, series_of
 
@@ -51,5 +51,5 @@ def draw(results: Results, choice: Choice) -> Drawn:
         draw_finals(panel, points, part, ticks, series.lines, x=x, value=metric.final, line=line)
         panel.set(title=short(title), xlabel=axis_label(part, x), ylabel=metric.title)
     legend(figure, series.labels, series.lines, series.title)
-    subtitle(figure, series.runs, numbers, "95% interval")
+    write_runs_title(figure, series.runs, numbers, "95% interval")
     return Drawn(figure, numbers, as_table(numbers, by))

@@ -12,7 +12,7 @@ from dynabro_cli.analysis.ranking import SPREAD, as_texts, number, ranking
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._panels import blank, draw_matrix, subtitle
+from dynabro_cli.figures._panels import blank, draw_matrix, write_runs_title
 from dynabro_cli.figures._style import PAGE, narrow, note_size, width_of
 
 LINE, LETTER = 0.021, 0.0085
@@ -84,7 +84,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
         figure.colorbar(
             mesh, ax=list(axes[:, 0]), label=metric.title, shrink=min(0.9, 3.0 / height), pad=0.02
         )
-    subtitle(
+    write_runs_title(
         figure,
         results.runs,
         None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from dynabro_cli.analysis.cells import curves, final_values, fractions, with_std
-from dynabro_cli.analysis.columns import DELTA_MAX, rate_axis
+from dynabro_cli.analysis.columns import DELTA_MAX, switching_axis
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Drawn
 from dynabro_cli.figures._panels import (
@@ -14,12 +14,12 @@ from dynabro_cli.figures._panels import (
     draw_curves,
     draw_finals,
     draw_fractions,
-    entitle,
     legend,
-    methods,
+    method_labels,
     millions,
-    rates,
-    setting,
+    plan_words,
+    switching_labels,
+    write_plan_title,
 )
 from dynabro_cli.figures._style import COLUMN, looks, narrow, note_size
 
@@ -28,14 +28,14 @@ def final_against_rate(results: Results) -> Drawn:
     """Draw final test accuracy against the switching rate K, with infinity at the right, as in
     Figures 1 and 6.
     """
-    labels = methods(results)
+    labels = method_labels(results)
     numbers = final_values(results, ("method", "switching"))
     figure, ((panel,),) = blank(1, 1, width=COLUMN, height=2.7)
     series = looks(labels)
-    draw_finals(panel, numbers, results.runs, rates(results), series, series="method")
-    panel.set(xlabel=rate_axis(results.planned["clock"]), ylabel=f"final {ACCURACY}")
+    draw_finals(panel, numbers, results.runs, switching_labels(results), series, series="method")
+    panel.set(xlabel=switching_axis(results.planned["clock"]), ylabel=f"final {ACCURACY}")
     legend(figure, labels, series, planned=results.planned)
-    entitle(figure, results, setting(results), numbers, "std")
+    write_plan_title(figure, results, plan_words(results), numbers, "std")
     return Drawn(figure, numbers)
 
 
@@ -43,7 +43,7 @@ def curves_by_rate(results: Results) -> Drawn:
     """Draw test accuracy against the samples of all workers, one panel per switching rate K, as in
     Figures 5 and 7.
     """
-    labels, places = methods(results), rates(results)
+    labels, places = method_labels(results), switching_labels(results)
     series = looks(labels)
     numbers = curves(results, ("method", "switching"))
     shown = with_std(numbers, "test_accuracy")
@@ -66,7 +66,7 @@ def curves_by_rate(results: Results) -> Drawn:
     for panel in axes[:, 0]:
         panel.set_ylabel(ACCURACY)
     legend(figure if narrow() else panels[len(places)], labels, series, planned=results.planned)
-    entitle(figure, results, setting(results), numbers, "std")
+    write_plan_title(figure, results, plan_words(results), numbers, "std")
     return Drawn(figure, numbers)
 
 
@@ -78,7 +78,7 @@ def curves_over_fractions(results: Results) -> Drawn:
     methods face the same identities round by round, and methods with fewer rounds see the first of
     them.
     """
-    labels = methods(results)
+    labels = method_labels(results)
     series = looks(labels)
     numbers = curves(results, ("method", "switching"))
     shown = with_std(numbers, "test_accuracy")
@@ -110,5 +110,7 @@ def curves_over_fractions(results: Results) -> Drawn:
     axes[1, 0].set_ylabel("share of rounds")
     legend(figure, labels, series, planned=results.planned)
     most = first.iloc[0]["spec"]["switching"]["delta_max"]
-    entitle(figure, results, f"{setting(results)}, {DELTA_MAX} = {most:g}", numbers, "std")
+    write_plan_title(
+        figure, results, f"{plan_words(results)}, {DELTA_MAX} = {most:g}", numbers, "std"
+    )
     return Drawn(figure, pd.concat([numbers, bars], ignore_index=True))

@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dynabro_cli.analysis.cells import final_values, worst_of
-from dynabro_cli.analysis.columns import rate
+from dynabro_cli.analysis.columns import switching_rate
 from dynabro_cli.analysis.results import Results, rows_with
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._panels import SHARES, blank, draw_matrix, entitle, methods
+from dynabro_cli.figures._panels import SHARES, blank, draw_matrix, method_labels, write_plan_title
 from dynabro_cli.figures._style import narrow, note_size
 
 NO_ATTACK, WORST, WIDE = "none", "worst", 9.5
@@ -42,7 +42,7 @@ def draw(results: Results) -> Drawn:
         list(dict.fromkeys(plan["aggregator"])),
         list(dict.fromkeys(_names(plan["attack"]))),
     )
-    labels, strategies = methods(results), list(dict.fromkeys(plan["switching"]))
+    labels, strategies = method_labels(results), list(dict.fromkeys(plan["switching"]))
     kinds = [
         (method, label, strategy) for method, label in labels.items() for strategy in strategies
     ]
@@ -53,7 +53,7 @@ def draw(results: Results) -> Drawn:
             for method, label, strategy in kinds
         }
         picture = _worst_only(worst, rules, titles)
-        entitle(
+        write_plan_title(
             picture,
             results,
             "digits, the lowest mean over all attacks",
@@ -96,7 +96,7 @@ def draw(results: Results) -> Drawn:
         panel.tick_params(labelsize=note_size(6.5))
         panel.set_title(f"{label}, {_words(plan, strategy)}")
     picture.colorbar(mesh, ax=list(axes[:, 0]), label="final test accuracy", shrink=0.4, pad=0.02)
-    entitle(picture, results, "digits, every rule against every attack", cells, "")
+    write_plan_title(picture, results, "digits, every rule against every attack", cells, "")
     return Drawn(picture, numbers)
 
 
@@ -136,5 +136,5 @@ def _words(plan: pd.DataFrame, strategy: str) -> str:
     return (
         "identities fixed"
         if spec["switching"]["name"] == "static"
-        else f"switching, K = {rate(spec['switching'])}"
+        else f"switching, K = {switching_rate(spec['switching'])}"
     )

@@ -15,10 +15,10 @@ from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._panels import (
     ACCURACY,
     draw_finals,
-    entitle,
     legend,
     matrix_of_panels,
-    methods,
+    method_labels,
+    write_plan_title,
 )
 from dynabro_cli.figures._style import looks
 from dynabro_cli.methods._levels import planned
@@ -49,7 +49,7 @@ def draw(results: Results) -> Drawn:
     whole = runs[(runs["status"] == "finished") & runs["method"].str.startswith("dynabro")]
     dynamic = whole.groupby("switching")["dynamic_rounds"].mean()
     numbers = numbers.assign(dynamic_rounds=numbers["switching"].map(dynamic))
-    attacks, labels = list(dict.fromkeys(plan["attack_name"])), methods(results)
+    attacks, labels = list(dict.fromkeys(plan["attack_name"])), method_labels(results)
     series = looks(labels)
     picture, axes = matrix_of_panels(len(attacks), len(CHANGES), height=2.1, rest=0.9, sharey=True)
     row = plan.iloc[0]
@@ -91,7 +91,7 @@ def draw(results: Results) -> Drawn:
         f"{TASKS[row['task']]}, {rule}, m = {row['workers']}, f = {row['byzantine']}, T = "
         f"{root**2:.0f}"
     )
-    entitle(picture, results, title, numbers, "std")
+    write_plan_title(picture, results, title, numbers, "std")
     return Drawn(picture, numbers)
 
 

@@ -7,16 +7,16 @@ import itertools
 import pandas as pd
 
 from dynabro_cli.analysis.cells import final_values
-from dynabro_cli.analysis.columns import RULES, method_label, rate_axis
+from dynabro_cli.analysis.columns import RULES, method_label, switching_axis
 from dynabro_cli.analysis.results import Results, rows_with
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._panels import (
     ACCURACY,
     draw_finals,
-    entitle,
     legend,
     matrix_of_panels,
-    rates,
+    switching_labels,
+    write_plan_title,
 )
 from dynabro_cli.figures._style import looks
 
@@ -49,14 +49,14 @@ def draw(results: Results) -> Drawn:
             rows_with(frame, attack_name=attack, attack_entry=entry)
             for frame in (numbers, results.runs)
         )
-        draw_finals(panel, shown, runs, rates(results), series)
+        draw_finals(panel, shown, runs, switching_labels(results), series)
         panel.set_title(f"{attack}: {ENTRIES.get(entry, entry)}")
     for panel in axes[:, 0]:
         panel.set_ylabel(f"final {ACCURACY}")
     for panel in axes[-1]:
-        panel.set_xlabel(rate_axis(plan["clock"]))
+        panel.set_xlabel(switching_axis(plan["clock"]))
     legend(picture, labels, series)
-    entitle(picture, results, "digits, methods that look back", numbers, "std")
+    write_plan_title(picture, results, "digits, methods that look back", numbers, "std")
     return Drawn(picture, numbers)
 
 

@@ -9,13 +9,13 @@ import pandas as pd
 from sqlalchemy import Engine
 
 from dynabro_cli.analysis.columns import short
-from dynabro_cli.analysis.results import read
 from dynabro_cli.errors import DatabaseError, NotFoundError
 from dynabro_cli.figures._api import Drawn, record
 from dynabro_cli.figures._panels import blank, write_above
 from dynabro_cli.figures._style import LINES, narrow
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.open.value_types import unsound_rows
+from dynabro_cli.store.read.queries import query
 from dynabro_cli.store.tables import verified_kappa
 
 COLUMNS = (
@@ -41,7 +41,7 @@ def draw(engine: Engine, where: str | None) -> Drawn:
     bound.
     """
     condition = f"WHERE ({where})" if where else ""
-    verified = read(engine, f"SELECT * FROM verified_kappa {condition} ORDER BY id")
+    verified = query(engine, f"SELECT * FROM verified_kappa {condition} ORDER BY id").frame()
     if verified.empty and where:
         raise NotFoundError(
             f"where={where}: it holds for no stored search for a kappa. Try: another condition"

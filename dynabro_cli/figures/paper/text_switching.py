@@ -10,12 +10,12 @@ from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._panels import (
     draw_curves,
-    entitle,
     legend,
     matrix_of_panels,
-    memory,
+    memory_words,
     millions,
-    rates,
+    switching_labels,
+    write_plan_title,
 )
 from dynabro_cli.figures._style import looks
 
@@ -39,7 +39,7 @@ def draw(results: Results) -> Drawn:
             ]
         )
     )
-    labels, places = {name: name for name in results.planned["series"]}, rates(results)
+    labels, places = {name: name for name in results.planned["series"]}, switching_labels(results)
     series = looks(labels)
     numbers = curves(results, ("series", "switching"), "test_loss")
     numbers[["mean", "std", "low", "high"]] /= math.log(2)
@@ -52,6 +52,6 @@ def draw(results: Results) -> Drawn:
         panel.set_ylabel("test loss, bits per character")
     legend(picture, labels, series)
     row = results.planned.iloc[0]
-    title = f"a text, {row['spec']['attack']['name'].upper()} against CWTM{memory(results)}"
-    entitle(picture, results, title, numbers, "std")
+    title = f"a text, {row['spec']['attack']['name'].upper()} against CWTM{memory_words(results)}"
+    write_plan_title(picture, results, title, numbers, "std")
     return Drawn(picture, numbers)

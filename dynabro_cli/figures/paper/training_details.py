@@ -8,11 +8,12 @@ from typing import Any
 import pandas as pd
 
 from dynabro_cli.analysis.columns import TASKS, method_label
-from dynabro_cli.analysis.results import Results, read
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.experiment.complete import parse_drops
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._tables import draw_table
-from dynabro_cli.store.tables import RESULTS
+from dynabro_cli.store.read.queries import query, quoted
+from dynabro_cli.store.tables import HAS_RESULT
 
 ROWS = {
     "architecture": "architecture",
@@ -74,23 +75,20 @@ def _rates(results: Results, row: Mapping[Hashable, Any]) -> str:
     """Return the learning rates of the paper's methods, of the stored runs that are comparable with
     a row.
     """
-    conditions = {
-        name: str(row[name]).replace("'", "''")
+    condition = f"{HAS_RESULT} AND workers = {row['workers']}" + "".join(
+        f" AND {name} = {quoted(str(row[name]))}"
         for name in ("task", "model", "sweep")
         if row.get(name)
-    }
-    condition = f"{RESULTS} AND workers = {row['workers']}" + "".join(
-        f" AND {name} = '{text}'" for name, text in conditions.items()
     )
     # whatever its parameters are: momentum's sign flips have one
     attack = row["spec"]["attack"]["name"]
-    condition += f" AND (attack = '{attack}' OR attack LIKE '{attack}:%')"
-    plan = read(
+    condition += f" AND (attack = {quoted(attack)} OR attack LIKE {quoted(f'{attack}:%')})"
+    stored = query(
         results.engine,
         f"SELECT DISTINCT method, learning_rate FROM runs WHERE {condition} ORDER BY 1, 2",
-    )
+    ).frame()
     rates: dict[str, set[float]] = {}
-    for method, rate in plan.itertuples(index=False, name=None):
+    for method, rate in stored.itertuples(index=False, name=None):
         if method.partition(":")[0] in PAPERS:
             rates.setdefault(method.partition(":")[0], set()).add(rate)
     for planned in results.planned[results.planned["task"] == row["task"]].to_dict("records"):

@@ -24,7 +24,7 @@ from dynabro_cli.experiment.effect import CLOCK, ENTRY, READING
 from dynabro_cli.experiment.label import OTHERS
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.store.read.queries import quoted
-from dynabro_cli.store.read.searches import named
+from dynabro_cli.store.read.searches import trials_condition
 
 MOST_SWEEPS, MOST_CELLS, MOST_SHADE = 24, 4000, 45
 """Most sweeps with answers, most cells of a matrix, and most of a colour in percent."""
@@ -236,7 +236,9 @@ def searched(results: Results) -> list[Table]:
 
 def _read(engine: Engine, names: list[str]) -> Searches | None:
     """Return the searches among some sweeps; None if there are none."""
-    conditions = [condition for name in names if (condition := named(engine, [name])) is not None]
+    conditions = [
+        condition for name in names if (condition := trials_condition(engine, [name])) is not None
+    ]
     try:
         return read_searches(engine, " OR ".join(conditions)) if conditions else None
     except NotFoundError:

@@ -12,8 +12,9 @@ from typing import Any
 import pandas as pd
 
 from dynabro_cli.analysis.cells import curves, fractions
-from dynabro_cli.analysis.columns import METRICS, beside, method_names, ordered
-from dynabro_cli.analysis.results import Results, cells_of, read
+from dynabro_cli.analysis.columns import beside, method_names, ordered
+from dynabro_cli.analysis.metrics import METRICS
+from dynabro_cli.analysis.results import Results, cells_of
 from dynabro_cli.components import format_value, plugins
 from dynabro_cli.errors import DynabroError, SpecError
 from dynabro_cli.experiment.effect import CLOCK, ENTRY
@@ -23,7 +24,8 @@ from dynabro_cli.figures._style import KNOWN
 from dynabro_cli.figures.any.timeline import TICKS, masks_of
 from dynabro_cli.figures.report.findings import answers, findings, searched
 from dynabro_cli.store.origin import words_of
-from dynabro_cli.store.tables import RESULTS
+from dynabro_cli.store.read.queries import query
+from dynabro_cli.store.tables import HAS_RESULT
 
 CURVE_POINTS, ALL_POINTS, FEWEST_POINTS = 100, 50_000, 10
 """Most points of a curve; of all curves together; and the number that each curve keeps in any
@@ -116,7 +118,7 @@ def _task(task: str, runs: pd.DataFrame) -> Value:
     return {
         "name": task,
         "metric": metric,
-        "label": METRICS[metric][2],
+        "label": METRICS[metric].label,
         "fields": varied,
         "common": shared,
     }
@@ -156,14 +158,14 @@ def _cells(
     numbers = {task["name"]: place for place, task in enumerate(tasks)}
     firsts = {row["cell"]: row for row in results.runs.drop_duplicates("cell").to_dict("records")}
     scored = results.runs[
-        ["cell", "status", *dict.fromkeys(METRICS[task["metric"]][1] for task in tasks)]
+        ["cell", "status", *dict.fromkeys(METRICS[task["metric"]].final for task in tasks)]
     ]
     named = [plugin.name for plugin in plugins.loaded()]
     rows = []
     for cell, cell_runs in scored.groupby("cell", sort=True):
         first = firsts[cell]
         task = numbers[str(first["task"])]
-        scores = cell_runs[METRICS[tasks[task]["metric"]][1]]
+        scores = cell_runs[METRICS[tasks[task]["metric"]].final]
         places = [
             column["places"][first[column["name"]] if pd.notna(first[column["name"]]) else None]
             for column in columns
@@ -194,7 +196,7 @@ def _curves(results: Results, tasks: Sequence[Value]) -> dict[Any, list[Any]]:
     for task in tasks:
         chosen = results.runs[results.runs["task"] == task["name"]]
         part = Results(chosen, chosen, "", results.engine, results.identities, results.window)
-        for cell, line in curves(part, ["cell"], METRICS[task["metric"]][0]).groupby("cell"):
+        for cell, line in curves(part, ["cell"], METRICS[task["metric"]].along).groupby("cell"):
             places = sorted({round(place * (len(line) - 1) / (most - 1)) for place in range(most)})
             kept = line.iloc[places]
             by_cell[cell] = [
@@ -209,7 +211,7 @@ def _runs(runs: pd.DataFrame, tasks: Sequence[Value]) -> list[list[Any]]:
     """Return rows of id, key, cell, seed, status, final score, rounds, seconds, start time, and
     tags with the note.
     """
-    final = {task["name"]: METRICS[task["metric"]][1] for task in tasks}
+    final = {task["name"]: METRICS[task["metric"]].final for task in tasks}
     return [
         [
             int(row["id"]),
@@ -308,9 +310,9 @@ def _about(results: Results, describe: Callable[[str], str]) -> list[Value]:
     last text is shown.
     """
     names = [name for name in dict.fromkeys(results.runs["sweep"]) if name]
-    stored = read(
+    stored = query(
         results.engine, "SELECT name, yaml FROM sweeps WHERE yaml IS NOT NULL ORDER BY id"
-    )
+    ).frame()
     texts = dict(zip(stored["name"], stored["yaml"], strict=True))
     rows = []
     for name in names[:MOST_ABOUT]:
@@ -324,11 +326,11 @@ def _about(results: Results, describe: Callable[[str], str]) -> list[Value]:
 
 def _statuses(results: Results, where: str | None) -> dict[str, int]:
     """Return the number of runs without a result by status; they are not in the report."""
-    condition = f"NOT ({RESULTS})" + (f" AND ({where})" if where else "")
-    counts = read(
+    condition = f"NOT ({HAS_RESULT})" + (f" AND ({where})" if where else "")
+    counts = query(
         results.engine,
         f"SELECT status, COUNT(*) AS n FROM runs WHERE {condition} GROUP BY status ORDER BY status",
-    )
+    ).frame()
     return {
         str(status): int(count) for status, count in zip(counts["status"], counts["n"], strict=True)
     }

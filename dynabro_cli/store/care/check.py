@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Connection, DateTime, RowMapping, Table, select, text
+from sqlalchemy import Connection, RowMapping, Table, select, text
 
-from dynabro_cli.experiment.key import run_key
 from dynabro_cli.limits import CONTROL
 from dynabro_cli.store import row_digests, trials
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import snapshot
-from dynabro_cli.store.open.schema import foreign_objects, schema_of
+from dynabro_cli.store.open.schema import schema_of, view_and_trigger_problems
 from dynabro_cli.store.open.value_types import (
-    moment,
-    of_another_type,
-    of_wrong_type,
-    sane_row,
+    sane_row_sql,
+    type_problem,
     unsound_rows,
+    wrong_types_sql,
 )
 from dynabro_cli.store.origin import broken_diffs
 from dynabro_cli.store.ownership import database_time, presumed_dead
+from dynabro_cli.store.read.rows import json_object, row_problems
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.tables import (
-    ENDED,
-    RERUN_SUFFIX,
-    STATUSES,
     environments,
     runs,
     sweep_runs,
@@ -41,7 +35,7 @@ from dynabro_cli.store.tables import trials as trials_table
 
 MOST_DAMAGES = 100
 """Most lines of damage that SQLite itself lists."""
-OTHERS = {
+ROW_NAMES = {
     verified_kappa: "kappa",
     sweeps: "sweep",
     trials_table: "trial",
@@ -80,20 +74,20 @@ def check(database: str) -> Report:
     """
     with snapshot(database) as connection:
         damages = damage(connection)
-        problems = [_plain(line) for line in foreign_objects(schema_of(connection))]
+        problems = [_printable(line) for line in view_and_trigger_problems(schema_of(connection))]
         if damages:  # nothing in a damaged file is reliable
             return Report({}, 0, 0, damages, [])
         problems += _orphans(connection)
         for number, of_run in sorted(
             unsound_runs(connection).items(), key=lambda item: str(item[0])
         ):
-            problems += [f"run {_plain(str(number))}: {problem}" for problem in of_run]
+            problems += [f"run {_printable(str(number))}: {problem}" for problem in of_run]
         problems += unsound_others(connection)
         statuses = connection.execute(
             text("SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status")
         )
         return Report(
-            statuses={_plain(str(status)): count for status, count in statuses},
+            statuses={_printable(str(status)): count for status, count in statuses},
             rounds=connection.execute(text("SELECT COUNT(*) FROM rounds")).scalar_one(),
             evaluations=connection.execute(text("SELECT COUNT(*) FROM evaluations")).scalar_one(),
             problems=problems,
@@ -101,12 +95,12 @@ def check(database: str) -> Report:
         )
 
 
-def unsound_others(connection: Connection, tables: Iterable[Table] = OTHERS) -> list[str]:
+def unsound_others(connection: Connection, tables: Iterable[Table] = ROW_NAMES) -> list[str]:
     """Return the problems of the rows of some tables whose rows are not rows of runs, one per
     line.
     """
     return [
-        _plain(f"{OTHERS[table]} {' of '.join(map(str, reversed(key)))}: {problem}")
+        _printable(f"{ROW_NAMES[table]} {' of '.join(map(str, reversed(key)))}: {problem}")
         for table in tables
         for key, problem in (
             trials.unsound(connection) if table is trials_table else unsound_rows(connection, table)
@@ -121,7 +115,7 @@ def damage(connection: Connection) -> list[str]:
     if connection.dialect.name != "sqlite":
         return []
     lines = connection.exec_driver_sql(f"PRAGMA integrity_check({MOST_DAMAGES})").scalars().all()
-    return [] if lines == ["ok"] else [_plain(" ".join(str(line).split())) for line in lines]
+    return [] if lines == ["ok"] else [_printable(" ".join(str(line).split())) for line in lines]
 
 
 def _orphans(connection: Connection) -> list[str]:
@@ -134,7 +128,7 @@ def _orphans(connection: Connection) -> list[str]:
         'SELECT "table", "parent", COUNT(*) FROM pragma_foreign_key_check GROUP BY "table", '
         '"parent"'
     )
-    rows = [[_plain(str(value)) for value in row] for row in connection.exec_driver_sql(lost)]
+    rows = [[_printable(str(value)) for value in row] for row in connection.exec_driver_sql(lost)]
     return [
         f"{count} rows of {table} have no {missing}; delete the rows whose {missing}_id is not in "
         f"(SELECT id FROM {missing}s)"
@@ -200,12 +194,9 @@ def _unneeded(files: SideFiles, named: set[str], live: tuple[str, ...]) -> list[
     ]
 
 
-def _plain(line: str) -> str:
+def _printable(line: str) -> str:
     """Return a line without control characters, which a database may contain."""
     return CONTROL.sub("?", line).replace("\n", " ")
-
-
-TIMES = tuple(column.name for column in runs.c if isinstance(column.type, DateTime))
 
 
 def unsound_runs(connection: Connection) -> dict[int, list[str]]:
@@ -215,83 +206,25 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
         connection: A connection with one snapshot.
     """
     problems_of: defaultdict[int, list[str]] = defaultdict(list)
-    for table, run_id in ((runs, "id"), *((table, "run_id") for table in row_digests.OF_RUNS)):
+    for table, run_id in ((runs, "id"), *((table, "run_id") for table in row_digests.RUN_TABLES)):
         for number, column in connection.execute(
-            text(of_another_type(table, run_id, connection.dialect.name))
+            text(wrong_types_sql(table, run_id, connection.dialect.name))
         ):
             if isinstance(number, int):  # a row without a run is reported elsewhere
-                problems_of[number].append(of_wrong_type(table, column))
+                problems_of[number].append(type_problem(table, column))
     names = ", ".join([*runs.c.keys(), VERSIONS])
-    sane = text(f"SELECT {names} FROM runs WHERE {sane_row(connection.dialect.name)}")
+    sane = text(f"SELECT {names} FROM runs WHERE {sane_row_sql(connection.dialect.name)}")
     for run in connection.execute(sane).mappings():
-        problems = of_row(dict(run))
-        if _object(run["versions"]) is None:
+        problems = row_problems(dict(run))
+        if json_object(run["versions"]) is None:
             problems.append(
                 "the versions of its environment are missing, or are not valid JSON of a run"
             )
         if problems:
             problems_of[run["id"]] += problems
-    for number, problem in (row_digests.changed(connection) | broken_diffs(connection)).items():
+    for number, problem in (
+        row_digests.digest_problems(connection) | broken_diffs(connection)
+    ).items():
         if number not in problems_of:
             problems_of[number].append(problem)
     return dict(problems_of)
-
-
-def spec_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the spec of a run whose key belongs to it; None if it does not, or if a component of
-    the spec has no name.
-
-    Args:
-        run: The run's columns of the table ``runs``.
-    """
-    if of_row(run):
-        return None
-    spec: dict[str, Any] = json.loads(run["spec"])
-    named = (spec.get(name) for name in ("method", "aggregator", "attack", "switching"))
-    return (
-        spec
-        if all(isinstance(part, dict) and isinstance(part.get("name"), str) for part in named)
-        else None
-    )
-
-
-def of_row(run: Mapping[str, Any]) -> list[str]:
-    """Return the problems of a single row of ``runs``: its status, its times, and the key of its
-    spec.
-    """
-    problems = [] if run["status"] in STATUSES else ["unknown status"]
-    problems += [
-        f"{name} is not a valid timestamp"
-        for name in TIMES
-        if run[name] is not None and moment(run[name]) is None
-    ]
-    if run["status"] in ENDED and run["run_key"].endswith(RERUN_SUFFIX):
-        problems.append(f"its key ends in {RERUN_SUFFIX}, though it is complete")
-    return problems + _of_key(run)
-
-
-def _of_key(run: Mapping[str, Any]) -> list[str]:
-    """Return the problems of a run's key. The columns that repeat its spec are in the digest of its
-    rows.
-    """
-    spec = _object(run["spec"])
-    try:
-        expected = None if spec is None else run_key(spec)
-    except ValueError:
-        expected = None
-    if expected is None:
-        return ["its spec is not valid JSON of a run"]
-    return (
-        []
-        if run["run_key"].removesuffix(RERUN_SUFFIX) == expected
-        else ["its key does not belong to its spec"]
-    )
-
-
-def _object(stored: object) -> dict[str, Any] | None:
-    """Return a JSON object that is stored as text; None if it is not one."""
-    try:
-        value = json.loads(stored) if isinstance(stored, str) else None
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dynabro_cli.errors import CannotWriteError, DatabaseError, SpecError
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store.care.outputs import DATABASE, Output, part_of
-from dynabro_cli.store.open.connections import connect_reader, stop_at_signals
+from dynabro_cli.store.open.connections import connect_reader
 from dynabro_cli.store.open.files import file_version, read_only_uri, sqlite_path
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.side_files import sync
@@ -34,7 +34,7 @@ def new_database(target: Path, database: str, *, force: bool = False) -> Output:
             f"{target}: its folder {target.parent} does not exist. Try: mkdir -p {target.parent}"
         )
     output = Output(target, DATABASE, database, force)
-    output.place()
+    output.checked_path()
     return output
 
 
@@ -52,11 +52,10 @@ def copy_database(source: str, output: Output) -> None:
         StorageError: The disk is full.
         sqlite3.Error: The database cannot be read.
     """
-    part = part_of(output.place())
+    part = part_of(output.checked_path())
     try:
         with output.errors():
-            with contextlib.closing(connect_reader(source, None)) as connection:
-                stop_at_signals(connection)
+            with contextlib.closing(connect_reader(source)) as connection:
                 connection.execute("VACUUM INTO ?", (str(part),))
             failpoint("before-copy")
             sync(part)

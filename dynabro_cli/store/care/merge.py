@@ -15,18 +15,25 @@ from dynabro_cli.components.digests import versions
 from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError, first_line
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import kappas, trials
-from dynabro_cli.store.care.check import TIMES, damage, unsound_others, unsound_runs
+from dynabro_cli.store.care.check import damage, unsound_others, unsound_runs
 from dynabro_cli.store.environments import VERSIONS, as_columns
 from dynabro_cli.store.open.engine import open_for_writing, snapshot
 from dynabro_cli.store.open.files import sqlite_path
-from dynabro_cli.store.open.schema import refuse_foreign_objects, schema_of
+from dynabro_cli.store.open.schema import refuse_view_and_trigger_problems, schema_of
 from dynabro_cli.store.open.translation import shown, translated_errors
-from dynabro_cli.store.open.value_types import moment, sane_row, unsound_rows
+from dynabro_cli.store.open.value_types import moment, sane_row_sql, unsound_rows
 from dynabro_cli.store.origin import copy_diff
 from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
-from dynabro_cli.store.row_digests import OF_RUNS
+from dynabro_cli.store.row_digests import RUN_TABLES
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.tables import ENDED, RERUN_SUFFIX, runs, sweeps, verified_kappa
+from dynabro_cli.store.tables import (
+    RERUN_SUFFIX,
+    RESULT_STATUSES,
+    TIMES,
+    runs,
+    sweeps,
+    verified_kappa,
+)
 from dynabro_cli.store.tables import trials as trials_table
 
 BATCH_ROWS = 10_000
@@ -210,7 +217,7 @@ class _Merger:
             run_id = connection.execute(
                 insert(runs).values(columns).returning(runs.c.id)
             ).scalar_one()
-            for table in OF_RUNS:
+            for table in RUN_TABLES:
                 for batch in self._rows(table, outline["id"], run_id):
                     _store(connection, table, batch)
                 failpoint("mid-merge")
@@ -273,14 +280,14 @@ def _rehearse(
         for row in there:
             _note(merged, _decide(row, None, None), row, None)
         merged.kappas, merged.trials = (
-            len(kappas.news(reading, None)),
-            len(trials.news(reading, None)[0]),
+            len(kappas.new_findings(reading, None)),
+            len(trials.new_trials(reading, None)[0]),
         )
         return
     with snapshot(database) as connection:
-        refuse_foreign_objects(schema_of(connection), database, writing=True)
-        merged.kappas = len(kappas.news(reading, connection))
-        fresh, merged.other_searches = trials.news(reading, connection)
+        refuse_view_and_trigger_problems(schema_of(connection), database, writing=True)
+        merged.kappas = len(kappas.new_findings(reading, connection))
+        fresh, merged.other_searches = trials.new_trials(reading, connection)
         merged.trials = len(fresh)
         here = _by_key(connection)
         merged.versions = _versions(there, here)
@@ -294,7 +301,7 @@ def _outline(connection: Connection) -> list[RowMapping]:
     """Return the runs of the other database, in order."""
     names, sane = (
         ", ".join(("id", "run_key", "code_digests", *COMPARED)),
-        sane_row(connection.dialect.name),
+        sane_row_sql(connection.dialect.name),
     )
     return list(
         connection.execute(text(f"SELECT {names} FROM runs WHERE {sane} ORDER BY id")).mappings()
@@ -311,7 +318,7 @@ def _by_key(connection: Connection) -> dict[str, RowMapping]:
 
 def _versions(there: list[RowMapping], here: dict[str, RowMapping]) -> dict[str, int]:
     return versions(
-        row["code_digests"] for row in (*there, *here.values()) if row["status"] in ENDED
+        row["code_digests"] for row in (*there, *here.values()) if row["status"] in RESULT_STATUSES
     )
 
 
@@ -328,9 +335,9 @@ def _decide(there: RowMapping, here: RowMapping | None, connection: Connection |
         return "left"
     if here is None:
         return "copied"
-    if there["status"] not in ENDED:
+    if there["status"] not in RESULT_STATUSES:
         return "left"
-    if here["status"] in ENDED:
+    if here["status"] in RESULT_STATUSES:
         return "here"
     live = (
         connection is not None

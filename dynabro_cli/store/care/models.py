@@ -75,7 +75,7 @@ class ModelFile:
         with output.errors():
             if output.is_stream:  # opened once, when there is a model
                 return
-            part = part_of(output.place())
+            part = part_of(output.checked_path())
             try:
                 part.touch(exist_ok=False)
             finally:

@@ -17,9 +17,9 @@ from typing import BinaryIO
 
 from dynabro_cli.errors import CannotWriteError, StorageError
 from dynabro_cli.store.open.files import is_sqlite, sqlite_path
-from dynabro_cli.store.side_files import sync
+from dynabro_cli.store.side_files import NO_ROOM, sync
 
-HALF_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+DISK_ERRORS = (*NO_ROOM, errno.EIO)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Output:
         """True for a device or a pipe, which cannot be replaced or read again."""
         return self.target.is_char_device() or self.target.is_fifo()
 
-    def place(self) -> Path:
+    def checked_path(self) -> Path:
         """Return where the file goes: ``target`` with symbolic links followed.
 
         Raises:
@@ -132,7 +132,7 @@ class Output:
                 with self.target.open("wb") as stream:
                     yield stream
                 return
-            part = part_of(self.place())
+            part = part_of(self.checked_path())
             try:
                 with part.open("xb") as file:
                     yield file
@@ -150,7 +150,7 @@ class Output:
             OSError: The folder cannot be written.
         """
         # another program may have made a file of this name since the first check
-        path = self.place()
+        path = self.checked_path()
         with contextlib.suppress(OSError):  # the file is new, or the file system has no permissions
             part.chmod(stat.S_IMODE(path.stat().st_mode))
         part.replace(path)
@@ -168,7 +168,7 @@ class Output:
         except (OSError, sqlite3.OperationalError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             problem = f"{self.target} cannot be written ({reason})"
-            if "disk" in reason or getattr(error, "errno", None) in HALF_WAY:
+            if "disk" in reason or getattr(error, "errno", None) in DISK_ERRORS:
                 raise StorageError(f"{problem}. Try: make room, or another file") from error
             closed = "unable to open" in reason or "readonly" in reason
             if closed or isinstance(error, OSError):

@@ -22,26 +22,23 @@ from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import ownership, row_digests
 from dynabro_cli.store.care.check import damage
 from dynabro_cli.store.care.copies import copy_database, new_database
-from dynabro_cli.store.open.connections import connect_reader, stop_at_signals
+from dynabro_cli.store.open.connections import connect_reader
 from dynabro_cli.store.open.engine import create_tables, open_read_only, snapshot
 from dynabro_cli.store.open.files import read_only_uri, sqlite_path
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.read.queries import list_runs
 from dynabro_cli.store.tables import (
-    RESULTS,
+    HAS_RESULT,
+    byzantine_counts,
     diffs,
     environments,
     evaluations,
-    identities,
-    metrics,
-    recovery,
     rounds,
     runs,
     sweep_runs,
     sweeps,
     trials,
     verified_kappa,
-    worker_labels,
 )
 
 LARGEST_EVERY = 2**31 - 1
@@ -53,7 +50,7 @@ LARGE = 1000 * PAGE_BYTES
 """Bytes of a large database. Each table and index takes a page at least, which would make a small
 database larger.
 """
-NOBODY = {
+ANONYMOUS = {
     "runs": {
         **dict.fromkeys(ownership.NOBODY, "NULL"),
         "host": "''",
@@ -152,7 +149,6 @@ def thin(
             output.errors(),
             contextlib.closing(_open(path, scratch)) as connection,
         ):
-            stop_at_signals(connection)
             connection.execute("BEGIN")  # from here on, one snapshot is read
             thinned = _fill(connection, every, where, points, anonymous, progress)
             connection.execute("COMMIT")
@@ -188,7 +184,7 @@ def _refuse_damaged(database: str) -> None:
     are sound.
     """
     with snapshot(database) as connection:
-        damaged = damage(connection) or row_digests.changed(connection)
+        damaged = damage(connection) or row_digests.digest_problems(connection)
     if damaged:
         name = shown(database)
         raise DatabaseError(
@@ -216,7 +212,7 @@ def _open(path: Path, scratch: Path) -> sqlite3.Connection:
 
     The other way round, tables in a user's condition would be tables of the file to fill.
     """
-    connection = connect_reader(read_only_uri(path), None)
+    connection = connect_reader(read_only_uri(path))
     connection.isolation_level = None
     connection.execute("ATTACH ? AS thin", (scratch.resolve().as_uri(),))
     connection.execute("PRAGMA thin.journal_mode = OFF")  # an incomplete copy is thrown away
@@ -244,18 +240,18 @@ def _fill(
     fits = f":every % rounds_every {{}} 0 AND ({where or 'TRUE'})"
     plan = connection.execute(
         f"SELECT id, CASE WHEN {fits.format('=')} THEN :every ELSE rounds_every END, "
-        f"{fits.format('<>')}, ({points or 'TRUE'}) FROM runs WHERE {RESULTS} ORDER BY id",
+        f"{fits.format('<>')}, ({points or 'TRUE'}) FROM runs WHERE {HAS_RESULT} ORDER BY id",
         {"every": every},
     ).fetchall()
     if not plan:
         raise NotFoundError(
             f"none of its {runs_before} runs has a result; there is nothing to thin"
         )
-    nobody = NOBODY if anonymous else {}
+    nobody = ANONYMOUS if anonymous else {}
     ended = "SELECT id FROM main.sweeps WHERE status <> 'running'"
-    used = f"SELECT environment_id FROM main.runs WHERE {RESULTS}"
+    used = f"SELECT environment_id FROM main.runs WHERE {HAS_RESULT}"
     _copy(connection, environments, f"id IN ({used})")
-    _copy(connection, runs, RESULTS, instead=nobody.get("runs"))
+    _copy(connection, runs, HAS_RESULT, instead=nobody.get("runs"))
     _copy(connection, sweeps, f"id IN ({ended})", instead=nobody.get("sweeps"))
     _copy(connection, sweep_runs, f"sweep_id IN ({ended})")
     # a sweep in progress is not copied, so that no trial may refer to it
@@ -289,8 +285,9 @@ def _copy_run(connection: sqlite3.Connection, run: int, every: int, points: bool
             f"INSERT INTO thin.byzantine_counts (run_id, byzantine, rounds) {histogram}", (run,)
         )
         connection.execute("UPDATE thin.runs SET rounds_every = ? WHERE id = ?", (every, run))
-    for table in (identities, metrics, recovery, worker_labels):
-        _copy(connection, table, "run_id = ?", (run,))
+    for table in row_digests.RUN_TABLES:
+        if table not in (rounds, byzantine_counts, evaluations):
+            _copy(connection, table, "run_id = ?", (run,))
     _copy(connection, evaluations, "run_id = ?", (run,), {} if points else {"x": "NULL"})
     return count
 

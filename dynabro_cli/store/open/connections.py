@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection
 
 from dynabro_cli.store.open.aggregates import add_aggregates
 from dynabro_cli.store.open.translation import busy_seconds
@@ -82,9 +82,9 @@ def while_locked(act: Callable[[], object], patience: float) -> None:
             time.sleep(RETRY_SECONDS)
 
 
-def connect_reader(uri: str, patience: float | None) -> sqlite3.Connection:
+def connect_reader(uri: str, patience: float | None = None) -> sqlite3.Connection:
     """Connect to a file by its URI; wait for another program's lock here, where a signal can end
-    the wait.
+    the wait. Signals end statements, too.
 
     Args:
         uri: URI of SQLite, with its mode.
@@ -100,6 +100,7 @@ def connect_reader(uri: str, patience: float | None) -> sqlite3.Connection:
         while_locked(lambda: connection.execute(look).fetchall(), patience)
         connection.execute(f"PRAGMA busy_timeout = {round(1000 * patience)}")
         distrust(connection)
+        stop_at_signals(connection)
     except BaseException:
         connection.close()
         raise
@@ -160,17 +161,11 @@ class TimeLimit:
         return time.monotonic() >= self._end
 
 
-def stoppable(engine: Engine) -> None:
-    """Stop the statements of an SQLite engine at Ctrl-C and SIGTERM, if Python's main thread
-    executes them.
-    """
-    event.listen(engine, "connect", lambda connection, _record: stop_at_signals(connection))
-
-
 def stop_at_signals(connection: sqlite3.Connection) -> None:
     """Stop the statements of an SQLite connection at Ctrl-C and SIGTERM, if Python's main thread
     executes them.
     """
+    # entering Python lets its signal handlers run
     connection.set_progress_handler(lambda: 0, OPERATIONS)
 
 

@@ -25,22 +25,21 @@ from dynabro_cli.store.open.connections import (
     begin_immediate,
     connect_reader,
     prepare_writer,
-    stoppable,
 )
 from dynabro_cli.store.open.files import (
     PinnedFile,
     examined,
     file_version,
     read_only_uri,
+    refuse_log_names,
     refuse_network,
-    refuse_side_names,
     refuse_two_names,
     sqlite_path,
 )
 from dynabro_cli.store.open.schema import (
     VERSION_TABLE,
-    refuse_foreign_objects,
-    refuse_other_tables,
+    refuse_missing_tables,
+    refuse_view_and_trigger_problems,
     schema_of,
 )
 from dynabro_cli.store.open.servers import server_reader, server_writer, through_outages
@@ -62,13 +61,13 @@ def open_for_writing(database: str) -> Engine:
     """
     path = sqlite_path(database)
     if path is None:
-        engine = server_writer(database, shown(database), busy_seconds)
+        engine = server_writer(database)
     else:
         if not path.parent.is_dir():
             raise CannotWriteError(
                 f"{path}: its folder {path.parent} does not exist. Try: mkdir -p {path.parent}"
             )
-        refuse_side_names(path.resolve())
+        refuse_log_names(path.resolve())
         if path.exists():
             version = file_version(path)
             if version is not None:
@@ -109,9 +108,9 @@ def open_read_only(
     """
     path = sqlite_path(database)
     if path is None:
-        engine = server_reader(database, shown(database))
+        engine = server_reader(database)
         with translated_errors(database, opening=True), engine.connect() as connection:
-            version, schema = server_version(connection, database), schema_of(connection)
+            version, schema = stored_version(connection, database), schema_of(connection)
     else:
         version, schema = examined(path, patience)
         uri = read_only_uri(path)
@@ -120,15 +119,14 @@ def open_read_only(
             creator=lambda: connect_reader(uri, patience),
             poolclass=NullPool,
         )
-        stoppable(engine)
         event.listen(engine, "connect", lambda connection, _record: allow_reading_only(connection))
     if version is None:
         name = shown(database)
         raise EmptyDatabaseError(f"{name} has no tables yet. Try: dynabro run --db {name}")
     check_version(version, database)
-    refuse_other_tables(schema, database)
+    refuse_missing_tables(schema, database)
     if not any_view:
-        refuse_foreign_objects(schema, database, writing=False)
+        refuse_view_and_trigger_problems(schema, database, writing=False)
     return engine
 
 
@@ -169,14 +167,14 @@ def _create_or_check(connection: Connection, database: str) -> None:
     """Create the tables in an empty database, in the caller's transaction; otherwise check version
     and schema.
     """
-    version = server_version(connection, database)
+    version = stored_version(connection, database)
     if version is None:
         create_tables(connection)
         return
     check_version(version, database)
     schema = schema_of(connection)
-    refuse_other_tables(schema, database)
-    refuse_foreign_objects(schema, database, writing=True)
+    refuse_missing_tables(schema, database)
+    refuse_view_and_trigger_problems(schema, database, writing=True)
     _renew_views(connection)
 
 
@@ -213,7 +211,7 @@ def _stamp(connection: Connection) -> None:
     connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def server_version(connection: Connection, database: str) -> int | None:
+def stored_version(connection: Connection, database: str) -> int | None:
     """Return the schema version, which is stored in ``alembic_version``; None without tables.
 
     Raises:

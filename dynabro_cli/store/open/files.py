@@ -145,19 +145,19 @@ def examined(path: Path, patience: float | None = None) -> tuple[int | None, Sch
     return version, schema
 
 
-SIDE_SUFFIXES = ("-wal", "-shm", "-journal")
+LOG_SUFFIXES = ("-wal", "-shm", "-journal")
 
 
-def refuse_side_names(path: Path) -> None:
+def refuse_log_names(path: Path) -> None:
     """Raise CannotWriteError if SQLite would destroy a database: a new one that is named like
     another one's log, or one where the new one's log is to be.
     """
     name = path.name.lower()  # file systems may ignore case
-    if name.endswith(SIDE_SUFFIXES) and not path.exists():
+    if name.endswith(LOG_SUFFIXES) and not path.exists():
         raise CannotWriteError(
             f"{path}: SQLite gives this name to the log of another database. Try: another name"
         )
-    for side in (path.with_name(path.name + suffix) for suffix in SIDE_SUFFIXES):
+    for side in (path.with_name(path.name + suffix) for suffix in LOG_SUFFIXES):
         if side.is_file() and is_sqlite(side):
             raise CannotWriteError(
                 f"{path}: SQLite would write its log over the database {side}. Try: mv {side}, "

@@ -80,7 +80,7 @@ def schema_of(connection: Connection) -> Schema:
     )
 
 
-def refuse_other_tables(schema: Schema, database: str) -> None:
+def refuse_missing_tables(schema: Schema, database: str) -> None:
     """Raise DatabaseError if a database lacks a table of dynabro's, or a column of one."""
     for table in metadata.tables.values():
         present = schema.tables.get(table.name, set())
@@ -93,7 +93,7 @@ def refuse_other_tables(schema: Schema, database: str) -> None:
             )
 
 
-def foreign_objects(schema: Schema, *, triggers: bool = True) -> list[str]:
+def view_and_trigger_problems(schema: Schema, *, triggers: bool = True) -> list[str]:
     """Return the problems of dynabro's views, and the triggers on its tables, one per line.
 
     Args:
@@ -117,11 +117,11 @@ def foreign_objects(schema: Schema, *, triggers: bool = True) -> list[str]:
     ]
 
 
-def refuse_foreign_objects(schema: Schema, database: str, *, writing: bool) -> None:
+def refuse_view_and_trigger_problems(schema: Schema, database: str, *, writing: bool) -> None:
     """Raise DatabaseError if a database has another view than dynabro's, or a trigger and is to be
     written.
     """
-    problems = foreign_objects(schema, triggers=writing)
+    problems = view_and_trigger_problems(schema, triggers=writing)
     if problems:
         name = shown(database)
         raise DatabaseError(

@@ -1,6 +1,4 @@
-"""Databases on a server: connections, turns of writers, and the meaning of errors. Tested with
-PostgreSQL.
-"""
+"""Databases on a server: connections, turns of writers, and outages. Tested with PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,17 +13,8 @@ from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, even
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError
 from sqlalchemy.pool import NullPool
 
-from dynabro_cli.errors import (
-    BusyError,
-    CannotWriteError,
-    DatabaseError,
-    DisconnectedError,
-    DynabroError,
-    NotFoundError,
-    OutageWarning,
-    StorageError,
-    first_line,
-)
+from dynabro_cli.errors import DatabaseError, DisconnectedError, OutageWarning
+from dynabro_cli.store.open.translation import busy_seconds, shown
 
 T = TypeVar("T")
 
@@ -36,47 +25,27 @@ PAUSE_SECONDS = 0.5
 """Pause between two attempts to reach a server."""
 TURN = 0x44594E42
 """Number of the lock that writers take in turns: ``DYNB``."""
-AGAIN = "what was stored before is intact; repeat the command when the server is there"
-NO_CONNECTION = (
-    "connection failed",
-    "connection is bad",
-    "could not connect",
-    "connection timeout expired",
-)
-"""Messages of drivers that have opened no connection."""
-FOR_NOW = (
-    "starting up",
-    "shutting down",
-    "too many clients",
-    "connection slots",
-    "too many connections",
-)
-"""Messages of a server that temporarily accepts no connection."""
 
 
-def server_writer(database: str, name: str, patience: Callable[[], float]) -> Engine:
+def server_writer(database: str) -> Engine:
     """Return an engine that writes; connections are tested before use, because servers and networks
     close idle ones.
 
     Args:
         database: An SQLAlchemy URL.
-        name: The database as it may be printed.
-        patience: Returns the seconds to wait for other writers.
 
     Raises:
         DatabaseError: The driver is not installed.
     """
-    engine = _engine(database, name, pool_pre_ping=True)
+    engine = _engine(database, pool_pre_ping=True)
     if engine.dialect.name == "postgresql":
-        event.listen(engine, "begin", lambda connection: _take_turns(connection, patience()))
+        event.listen(engine, "begin", lambda connection: _take_turns(connection, busy_seconds()))
     return engine
 
 
-def server_reader(database: str, name: str) -> Engine:
+def server_reader(database: str) -> Engine:
     """Return an engine that reads; arguments and errors as in ``server_writer``."""
-    engine = _engine(
-        database, name, execution_options={"postgresql_readonly": True}, poolclass=NullPool
-    )
+    engine = _engine(database, execution_options={"postgresql_readonly": True}, poolclass=NullPool)
     event.listen(engine, "handle_error", _stop_statement)
     return engine
 
@@ -109,14 +78,16 @@ def _stop_statement(context: ExceptionContext) -> None:
     context.is_disconnect = True
 
 
-def _engine(database: str, name: str, **options: Any) -> Engine:
+def _engine(database: str, **options: Any) -> Engine:
     try:
         engine = create_engine(database, **options)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         way = "pip install of the driver, or SQLite"
         if database.startswith("postgres"):
             way = "pip install 'psycopg[binary]', and a URL that begins with postgresql+psycopg://"
-        raise DatabaseError(f"{name}: its driver is not installed ({error}). Try: {way}") from error
+        raise DatabaseError(
+            f"{shown(database)}: its driver is not installed ({error}). Try: {way}"
+        ) from error
     event.listen(engine, "handle_error", _drop_lost)
     return engine
 
@@ -172,42 +143,3 @@ def through_outages(name: str, patience: float, act: Callable[[], T]) -> T:
 
 def _tell(line: str) -> None:
     warnings.warn(line, OutageWarning, stacklevel=4)
-
-
-def server_error(
-    error: DBAPIError, database: str, *, opening: bool, patience: float
-) -> DynabroError | None:
-    """Return the error of this package for a driver's error, by its SQLSTATE code; None for an
-    unknown code.
-
-    Args:
-        error: An error of the driver.
-        database: The database as it may be printed.
-        opening: True on first contact: an unreachable database is then reported as a wrong name,
-            not as an outage.
-        patience: Seconds spent waiting for other writers.
-    """
-    code = getattr(error.orig, "sqlstate", None) or ""
-    reason = first_line(error.orig)
-    if any(words in reason for words in NO_CONNECTION):
-        if opening and not any(words in reason for words in FOR_NOW):
-            return NotFoundError(
-                f"{database} cannot be reached: {reason}; start the server, create the "
-                "database, or correct --db"
-            )
-        return DisconnectedError(f"{database} cannot be reached for now: {reason}; {AGAIN}")
-    if code == "53100":
-        return StorageError(f"{database}: {reason}; make room; what was stored before is intact")
-    # deadlocks, a busy server, interventions
-    if error.connection_invalidated or code.startswith(("40", "53", "57")):
-        return DisconnectedError(f"{database}: {reason}; {AGAIN}")
-    if code == "55P03":
-        return BusyError(
-            f"{database} was locked by another program for {patience:g} s; end that program, "
-            "then repeat the command"
-        )
-    if code == "42501":
-        return CannotWriteError(
-            f"{database}: {reason}. Try: ask its owner for rights, or another --db"
-        )
-    return None

@@ -16,12 +16,31 @@ from dynabro_cli.errors import (
     BusyError,
     CannotWriteError,
     DatabaseError,
+    DisconnectedError,
     DynabroError,
+    NotFoundError,
     SpecError,
     StorageError,
+    first_line,
 )
 from dynabro_cli.machine.settings import seconds_setting
-from dynabro_cli.store.open.servers import server_error
+
+AGAIN = "what was stored before is intact; repeat the command when the server is there"
+NO_CONNECTION = (
+    "connection failed",
+    "connection is bad",
+    "could not connect",
+    "connection timeout expired",
+)
+"""Messages of drivers that have opened no connection."""
+FOR_NOW = (
+    "starting up",
+    "shutting down",
+    "too many clients",
+    "connection slots",
+    "too many connections",
+)
+"""Messages of a server that temporarily accepts no connection."""
 
 
 def busy_seconds() -> float:
@@ -104,7 +123,7 @@ def translate(
     ``translated_errors``.
     """
     if isinstance(error, DBAPIError):
-        translated = server_error(error, database, opening=opening, patience=busy_seconds())
+        translated = _server_error(error, database, opening=opening)
         if translated is not None:
             return translated
     reason = str(error.orig if isinstance(error, DBAPIError) else error)
@@ -127,3 +146,33 @@ def translate(
             "Try: --db with a file in a folder that you can write"
         )
     return DatabaseError(f"{database}: {reason.strip().splitlines()[0]}")
+
+
+def _server_error(error: DBAPIError, database: str, *, opening: bool) -> DynabroError | None:
+    """Return the error of this package for a driver's error, by its SQLSTATE code; None for an
+    unknown code; ``opening`` as in ``translated_errors``.
+    """
+    code = getattr(error.orig, "sqlstate", None) or ""
+    reason = first_line(error.orig)
+    if any(words in reason for words in NO_CONNECTION):
+        if opening and not any(words in reason for words in FOR_NOW):
+            return NotFoundError(
+                f"{database} cannot be reached: {reason}; start the server, create the "
+                "database, or correct --db"
+            )
+        return DisconnectedError(f"{database} cannot be reached for now: {reason}; {AGAIN}")
+    if code == "53100":
+        return StorageError(f"{database}: {reason}; make room; what was stored before is intact")
+    # deadlocks, a busy server, interventions
+    if error.connection_invalidated or code.startswith(("40", "53", "57")):
+        return DisconnectedError(f"{database}: {reason}; {AGAIN}")
+    if code == "55P03":
+        return BusyError(
+            f"{database} was locked by another program for {busy_seconds():g} s; end that "
+            "program, then repeat the command"
+        )
+    if code == "42501":
+        return CannotWriteError(
+            f"{database}: {reason}. Try: ask its owner for rights, or another --db"
+        )
+    return None

@@ -32,11 +32,11 @@ STATUSES_OF = {sweeps: SWEEP_STATUSES, trials: TRIAL_STATUSES}
 MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?")
 
 
-def sane_row(dialect: str, table: Table = runs) -> str:
+def sane_row_sql(dialect: str, table: Table = runs) -> str:
     """Return a condition for rows whose values have their columns' types, and sizes that can be
     read.
     """
-    return f"({_other_type(table, dialect)}) IS NULL"
+    return f"({_wrong_column_sql(table, dialect)}) IS NULL"
 
 
 def unsound_rows(connection: Connection, table: Table) -> dict[tuple[Any, ...], str]:
@@ -47,9 +47,9 @@ def unsound_rows(connection: Connection, table: Table) -> dict[tuple[Any, ...], 
     status.
     """
     dialect, keys = connection.dialect.name, ", ".join(column.name for column in table.primary_key)
-    values = f"SELECT {keys}, {_other_type(table, dialect)} AS wrong FROM {table.name}"
+    values = f"SELECT {keys}, {_wrong_column_sql(table, dialect)} AS wrong FROM {table.name}"
     reasons: dict[tuple[Any, ...], str] = {
-        tuple(key): of_wrong_type(table, column)
+        tuple(key): type_problem(table, column)
         for *key, column in connection.execute(
             text(f"SELECT * FROM ({values}) AS found WHERE wrong IS NOT NULL")
         )
@@ -58,7 +58,7 @@ def unsound_rows(connection: Connection, table: Table) -> dict[tuple[Any, ...], 
     for name in times:
         given = text(
             f"SELECT {keys}, {name} FROM {table.name} WHERE {name} IS NOT NULL AND "
-            f"{sane_row(dialect, table)}"
+            f"{sane_row_sql(dialect, table)}"
         )
         wrong = [key for *key, time in connection.execute(given) if moment(time) is None]
         reasons |= {tuple(key): f"{name} is not a valid timestamp" for key in wrong}
@@ -68,7 +68,7 @@ def unsound_rows(connection: Connection, table: Table) -> dict[tuple[Any, ...], 
     return reasons
 
 
-def of_wrong_type(table: Table, column: str) -> str:
+def type_problem(table: Table, column: str) -> str:
     """Return the problem of a value that does not fit its column."""
     return f"a value of {table.name}.{column} is of another type, or too large"
 
@@ -83,18 +83,20 @@ def moment(value: Any) -> dt.datetime | None:
     return value if isinstance(value, dt.datetime) else None
 
 
-def of_another_type(table: Table, run_id: str, dialect: str) -> str:
+def wrong_types_sql(table: Table, run_id: str, dialect: str) -> str:
     """Return a statement for the runs with a value of another type than its column's in ``table``,
     and one such column.
     """
-    values = f"SELECT {run_id} AS run_id, {_other_type(table, dialect)} AS wrong FROM {table.name}"
+    values = (
+        f"SELECT {run_id} AS run_id, {_wrong_column_sql(table, dialect)} AS wrong FROM {table.name}"
+    )
     return (
         f"SELECT run_id, MIN(wrong) FROM ({values}) AS found WHERE wrong IS NOT NULL GROUP "
         "BY run_id"
     )
 
 
-def _other_type(table: Table, dialect: str) -> str:
+def _wrong_column_sql(table: Table, dialect: str) -> str:
     """Return an expression for the first column with a value of another type; NULL if all values
     fit.
     """

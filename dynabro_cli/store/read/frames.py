@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import pandas as pd
 
-TIMES = ("started_at", "finished_at", "heartbeat_at")
-
 
 class Frames(NamedTuple):
     """Stored results.
@@ -49,11 +47,12 @@ def load(
     import pandas as pd
 
     from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.read.queries import of_sweeps, query
+    from dynabro_cli.store.read.queries import query, sweeps_condition
+    from dynabro_cli.store.tables import TIMES
     from dynabro_cli.store.views import RULE
 
     engine = open_read_only(str(db))
-    named = of_sweeps(engine, where, [sweep] if isinstance(sweep, str) else sweep)
+    named = sweeps_condition(engine, where, [sweep] if isinstance(sweep, str) else sweep)
     condition = "" if named is None else f"WHERE {named}"
     runs = query(engine, f"SELECT *, {RULE} FROM runs {condition} ORDER BY id").frame()
     for name in TIMES:

@@ -170,7 +170,7 @@ def _rows(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     if connection.dialect.name == "sqlite":
         yield from (tuple(row) for row in result)
     else:
-        yield from (tuple(map(_plain, row)) for row in result)
+        yield from (tuple(map(_as_sqlite, row)) for row in result)
 
 
 def _too_late(timeout: float | None) -> TimeLimitError:
@@ -200,7 +200,7 @@ def count_runs(engine: Engine, where: str | None = None) -> int:
     return int(next(query(engine, f"SELECT COUNT(*) FROM runs {_condition(where)}").rows)[0])
 
 
-def list_code(engine: Engine, where: str | None = None) -> CodeComparison:
+def compare_code(engine: Engine, where: str | None = None) -> CodeComparison:
     """Compare the code and data of the runs that ``list_runs`` lists with the current ones."""
     rows = query(
         engine, f"SELECT code_digests, COUNT(*) FROM runs {_condition(where)} GROUP BY code_digests"
@@ -218,7 +218,7 @@ def export(
         DatabaseError: A run has a value of another type than its column's, which a mean in SQL
             would count as 0.
     """
-    cells, condition = "", of_sweeps(engine, where, sweeps)
+    cells, condition = "", sweeps_condition(engine, where, sweeps)
     # the view's own statement: on the runs of the sweeps, and with the columns that an older view
     # lacks
     if what == "final":
@@ -227,7 +227,7 @@ def export(
                 raise DatabaseError(
                     f"run {key[0]}: {problem}. Try: dynabro db check, which lists all problems"
                 )
-        chosen, condition = of_sweeps(engine, None, sweeps) or "TRUE", where
+        chosen, condition = sweeps_condition(engine, None, sweeps) or "TRUE", where
         view = VIEWS["final_accuracy"].partition(" AS\n")[2]
         cells = (
             "("
@@ -257,7 +257,7 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
         many = f"{len(rows)} runs have a key that begins with" if rows else "there is no run"
         where = f" {shlex.quote(name)}" if name in stored_sweeps(engine) else ""
         raise NotFoundError(f"{many} {name!r}. Try: dynabro runs{where}, which lists ids and keys")
-    return {name: _plain(value) for name, value in rows[0].items()}
+    return {name: _as_sqlite(value) for name, value in rows[0].items()}
 
 
 def histogram(engine: Engine, run_id: int) -> list[tuple[int, int]]:
@@ -277,7 +277,7 @@ def recovery(engine: Engine, run_id: int) -> dict[str, Any] | None:
     return (
         None
         if row is None
-        else {name: _plain(value) for name, value in row.items() if name != "run_id"}
+        else {name: _as_sqlite(value) for name, value in row.items() if name != "run_id"}
     )
 
 
@@ -307,7 +307,7 @@ def settings_of(engine: Engine, sweep: str) -> tuple[int, list[str]]:
     return next(iter(count))[0], re.findall(r"(?m)^# --set (.*)$", text)
 
 
-def of_sweeps(engine: Engine, where: str | None, sweeps: Sequence[str] | None) -> str | None:
+def sweeps_condition(engine: Engine, where: str | None, sweeps: Sequence[str] | None) -> str | None:
     """Return an SQL condition: ``where``, and that the run was made or used by one of some sweeps;
     None for all runs.
 
@@ -375,7 +375,7 @@ def _condition(where: str | None) -> str:
     return f"WHERE ({where})" if where else ""
 
 
-def _plain(value: Any) -> Any:
+def _as_sqlite(value: Any) -> Any:
     """Return a value of any database in SQLite's form: decimals are numbers, truth is 1 or 0, times
     are text.
     """

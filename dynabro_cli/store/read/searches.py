@@ -11,7 +11,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Engine, RowMapping, fu
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.store.open.translation import translated_errors
-from dynabro_cli.store.tables import ENDED, evaluations, runs, sweeps, trials
+from dynabro_cli.store.tables import RESULT_STATUSES, evaluations, runs, sweeps, trials
 
 
 class Goal(NamedTuple):
@@ -101,7 +101,9 @@ def ends_of(connection: Connection, keys: Collection[str], goal: str) -> dict[st
                 if row["status"] == "finished" and row["value"] is not None
                 else source.worst
             )
-            ends[row["run_key"]] = RunEnd(row["status"], number if row["status"] in ENDED else None)
+            ends[row["run_key"]] = RunEnd(
+                row["status"], number if row["status"] in RESULT_STATUSES else None
+            )
     return ends
 
 
@@ -114,7 +116,7 @@ def codes_of(connection: Connection, keys: Collection[str]) -> dict[str, str | N
     return {key: code for rows in parts for key, code in rows}
 
 
-def evaluated(connection: Connection, keys: Collection[str], goal: str) -> dict[str, list[float]]:
+def curves_of(connection: Connection, keys: Collection[str], goal: str) -> dict[str, list[float]]:
     """Return the number that a search optimises at each evaluation of some runs, in order, by key;
     a missing one is NaN.
     """
@@ -129,7 +131,7 @@ def evaluated(connection: Connection, keys: Collection[str], goal: str) -> dict[
     return values
 
 
-def text_of(connection: Connection, name: str) -> str | None:
+def file_text(connection: Connection, name: str) -> str | None:
     """Return the text of the search's file, as the last command on it stored it; None if it is not
     stored.
     """
@@ -148,7 +150,7 @@ def is_sweep(connection: Connection, name: str) -> bool:
 
 def refuse_name_of_search(connection: Connection, name: str) -> None:
     """Raise SpecError if a search, and no sweep, is stored under the name of a sweep."""
-    if text_of(connection, name) is not None and not is_sweep(connection, name):
+    if file_text(connection, name) is not None and not is_sweep(connection, name):
         raise SpecError(
             f"name={name}: a search is stored under this name. Try: another name in the "
             "sweep's file"
@@ -166,7 +168,7 @@ def refuse_name_of_sweep(connection: Connection, name: str) -> None:
         )
 
 
-def named(engine: Engine, names: Sequence[str]) -> str | None:
+def trials_condition(engine: Engine, names: Sequence[str]) -> str | None:
     """Return an SQL condition for the trials of some files' searches; None if there are no trials
     of one of the files.
 

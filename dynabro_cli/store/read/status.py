@@ -16,8 +16,8 @@ from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.ownership import database_time, presumed_dead, silence
 from dynabro_cli.store.tables import (
-    ENDED,
     RERUN_SUFFIX,
+    RESULT_STATUSES,
     evaluations,
     rounds,
     runs,
@@ -250,7 +250,7 @@ def _sweep(
     """Return a sweep with its runs in progress, that is, the runs of its process."""
     live_runs = [run for run in live if _process(run.owner) == _process(row["owner"])]
     made = _made(connection, row)
-    finished = sum(run["status"] in ("finished", "diverged") for run in made)
+    finished = sum(run["status"] in RESULT_STATUSES for run in made)
     failed = sum(run["status"] == "failed" for run in made)
     same = (
         "id",
@@ -300,7 +300,7 @@ def _made(connection: Connection, row: RowMapping) -> Sequence[RowMapping]:
     before = sweep_runs.c.ended_before
     repetition = (runs.c.run_key == sweep_runs.c.run_key + RERUN_SUFFIX) & before.is_not(None)
     listed = sweep_runs.join(runs, (runs.c.run_key == sweep_runs.c.run_key) | repetition)
-    since = runs.c.status.in_((*ENDED, "failed")) & (
+    since = runs.c.status.in_((*RESULT_STATUSES, "failed")) & (
         before.is_(None) | (runs.c.finished_at != before)
     )
     return (

@@ -12,7 +12,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.backends.local.pool import Pool
-from dynabro_cli.executors.placement import Look, Placement, place
+from dynabro_cli.executors.placement import Demand, Placement, placement_of
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.machine import mps
 from dynabro_cli.machine.cores import cores, spin_little
@@ -80,9 +80,9 @@ def places_of(
     """
     placement = _placement(runs, options, functools.partial(mps.start, stack))
     jobs, notes = len(placement.devices), [*placement.notes]
-    pool.check = "all" if len(runs) == 1 else "gpu"
+    pool.memory_check = "all" if len(runs) == 1 else "gpu"
     if len(runs) > 1 and free is not None and not options.force:
-        fit = fitting(runs, jobs, options, free, placement.look)
+        fit = fitting(runs, jobs, options, free, placement.demand)
         if fit < min(jobs, len(runs)):
             jobs = fit
             notes.append(f"{fit} runs at a time: more do not fit into the free memory")
@@ -98,7 +98,7 @@ def _placement(
     """Return the places of runs; raise SpecError if the device does not exist, or if it cannot make
     one of the runs.
     """
-    placement = place(runs, options, service)
+    placement = placement_of(runs, options, service)
     kinds = {(run.spec.precision, "cuda" if placement.sharing(run).gpu else "cpu") for run in runs}
     for kind, device in sorted(kinds):
         precision.check(kind, device)
@@ -106,7 +106,7 @@ def _placement(
 
 
 def fitting(
-    runs: Sequence[Run], jobs: int, options: Options, free: float, look: Callable[[Run], Look]
+    runs: Sequence[Run], jobs: int, options: Options, free: float, demand: Callable[[Run], Demand]
 ) -> int:
     """Return how many of ``runs``, at most ``jobs`` at a time, fit into the free memory, whichever
     meet.
@@ -118,14 +118,14 @@ def fitting(
         jobs: Most runs at a time.
         options: The options.
         free: Bytes of free memory, before any process of a run has started.
-        look: Looks at a run.
+        demand: Returns the demand of a run.
 
     Raises:
         SpecError: A single run does not fit, or ``options`` ask for more runs at a time than fit.
     """
     from dynabro_cli.simulation.need import too_much  # it loads torch
 
-    jobs, needs = min(jobs, len(runs)), [look(run).need.within(free) for run in runs]
+    jobs, needs = min(jobs, len(runs)), [demand(run).need.within(free) for run in runs]
     largest = sorted((need.host for need in needs), reverse=True)[:jobs]
     fit = sum(total <= free for total in itertools.accumulate(largest))
     if not fit:

@@ -11,9 +11,9 @@ from dynabro_cli.executors import backend
 from dynabro_cli.executors.backend import Ended
 from dynabro_cli.executors.worker import (
     MemoryCheck,
-    Message,
     Request,
     Simulate,
+    WorkerMessage,
     messages,
     simulation,
     tidy,
@@ -28,15 +28,15 @@ class InProcess:
     last checkpoint.
     """
 
-    word = "computation"
-    check: MemoryCheck = "all"
-    forgiving = False
+    maker = "computation"
+    memory_check: MemoryCheck = "all"
+    checkpoint_resets_retries = False
     capacity = 1
 
     def __init__(self) -> None:
         self._simulate: Simulate | None = None
-        self._run: Iterator[Message] | None = None
-        self._next: Message | Ended | None = None
+        self._run: Iterator[WorkerMessage] | None = None
+        self._next: WorkerMessage | Ended | None = None
         self._leaving = False
 
     def free(self, place: int) -> bool:

@@ -90,14 +90,14 @@ class Worker:
         with contextlib.suppress(OSError):
             self.connection.send(message)
 
-    def receive(self) -> worker.Message | None:
+    def receive(self) -> worker.WorkerMessage | None:
         """Wait for a message; None if the pipe has ended, possibly in the middle of a message."""
         try:
-            return cast(worker.Message, self.connection.recv())
+            return cast(worker.WorkerMessage, self.connection.recv())
         except (EOFError, OSError):
             return None
 
-    def last_message(self) -> worker.Message | None:
+    def last_message(self) -> worker.WorkerMessage | None:
         """Return the next message that a dead worker had sent."""
         return self.receive() if self.connection.poll() else None
 
@@ -134,16 +134,16 @@ class Pool:
 
     Attributes:
         capacity: Most processes at a time.
-        check: The memory that a process compares with a run's needs: the GPU's alone if the
+        memory_check: The memory that a process compares with a run's needs: the GPU's alone if the
             machine's was checked for all runs.
     """
 
-    word = "process"
-    forgiving = False
+    maker = "process"
+    checkpoint_resets_retries = False
 
     def __init__(self, entry: str | None = None) -> None:
         self.capacity, self._entry = 1, entry or WORKER
-        self.check: MemoryCheck = "gpu"
+        self.memory_check: MemoryCheck = "gpu"
         self._workers: dict[int, Worker] = {}
         self._ready: set[Any] = set()  # the pipes that the last ``wait`` has found
 
@@ -204,7 +204,7 @@ class Pool:
                     yield place, Ended(end, counts=not (process.ready and end == OF_ITSELF))
 
     def _forwarded(
-        self, place: int, process: Worker, message: worker.Message
+        self, place: int, process: Worker, message: worker.WorkerMessage
     ) -> Iterator[tuple[int, backend.Message]]:
         if isinstance(message, Begun):
             yield place, Printed(f"begun by process {process.pid}")

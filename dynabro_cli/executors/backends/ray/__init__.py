@@ -29,7 +29,7 @@ from dynabro_cli.errors import (
 from dynabro_cli.executors._api import ON_CPU, Options, Sharing
 from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.interruptions import USUAL
-from dynabro_cli.executors.placement import FILLING, WITHOUT_MPS, Look, looks
+from dynabro_cli.executors.placement import FILLING, WITHOUT_MPS, Demand, demands
 from dynabro_cli.experiment.resolve import Run
 
 SIMULATION = "dynabro_cli.executors.worker:simulation"
@@ -92,8 +92,8 @@ def opened(
 def _places(ray: Any, options: Options, entry: str, runs: Sequence[Run]) -> Places:
     from dynabro_cli.executors.backends.ray.tasks import RayTasks
 
-    look = looks(options)
-    share = share_of(options, ray.nodes(), runs, look)
+    demand = demands(options)
+    share = share_of(options, ray.nodes(), runs, demand)
     jobs = options.jobs
     options = replace(
         options,
@@ -108,7 +108,7 @@ def _places(ray: Any, options: Options, entry: str, runs: Sequence[Run]) -> Plac
         jobs or MOST_SLOTS,
         RayTasks(_mailbox(ray), share, entry, jobs),
         sharing=lambda run: (
-            Sharing(True, most=MOST_SLOTS) if share.gpus and look(run).gpu else ON_CPU
+            Sharing(True, most=MOST_SLOTS) if share.gpus and demand(run).gpu else ON_CPU
         ),
     )
 
@@ -296,7 +296,7 @@ def share_of(
     options: Options,
     nodes: Sequence[Mapping[str, Any]],
     runs: Sequence[Run],
-    look: Callable[[Run], Look],
+    demand: Callable[[Run], Demand],
 ) -> Share:
     """Return the resources of each run; raise SpecError if no node has as much, unless the cluster
     can grow.
@@ -305,7 +305,7 @@ def share_of(
     gpus = any(resources.get("GPU", 0) >= 1 for resources in having)
     if options.device == "cuda" and not gpus:
         raise SpecError("device=cuda: the Ray cluster has no GPU. Try: --device auto")
-    on_gpu = [look(run) for run in runs if look(run).gpu] if gpus else []
+    on_gpu = [demand(run) for run in runs if demand(run).gpu] if gpus else []
     usual = FILLING if any(task.fills for task in on_gpu) else WITHOUT_MPS
     share = Share(options.threads or 1, 1 / (options.jobs_per_gpu or usual) if on_gpu else 0.0)
     if not share.gpus and any(run.spec.precision == "tf32" for run in runs):

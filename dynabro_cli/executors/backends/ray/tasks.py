@@ -45,9 +45,9 @@ class RayTasks:
         jobs: Most runs at a time; None for the number that fits the cluster.
     """
 
-    word = "task"
-    check: MemoryCheck = "all"
-    forgiving = True
+    maker = "task"
+    memory_check: MemoryCheck = "all"
+    checkpoint_resets_retries = True
 
     def __init__(self, mailbox: Any, share: Share, entry: str, jobs: int | None) -> None:
         self._mailbox, self._entry, self._jobs = mailbox, entry, jobs

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, insert, text
 
-from dynabro_cli.store.tables import RESULTS, recovery
+from dynabro_cli.store.tables import HAS_RESULT, recovery
 
 TOLERANCE = 0.01
 """Largest difference from the accuracy before a switch that counts as recovered; a smaller fall is
@@ -51,9 +51,8 @@ WARM_UP = 0.2
 
 DIVERGED, THINNED, NO_ACCURACY = "diverged", "thinned", "no accuracy"
 NO_SWITCH, NOT_RECOVERED = "no switch", "most switches are not recovered from"
-REASONS = (DIVERGED, THINNED, NO_ACCURACY, NO_SWITCH, NOT_RECOVERED)
 
-_RUN = f"SELECT status, rounds_every, budget_spent FROM runs WHERE {RESULTS} AND id = :run"
+_RUN = f"SELECT status, rounds_every, budget_spent FROM runs WHERE {HAS_RESULT} AND id = :run"
 _EVALUATIONS = """
     SELECT round, budget, test_accuracy FROM evaluations
     WHERE test_accuracy BETWEEN 0 AND 1 AND run_id = :run ORDER BY round
