@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.executors import sweep
+from dynabro_cli.machine import checkout as checkout_module
 from tests.cli.conftest import Dynabro
 from tests.store.made import read
 
@@ -141,7 +141,7 @@ def test_a_strangers_checkout_runs_no_program(dynabro: Dynabro, checkout: Path) 
 def test_many_changes_are_not_stored(
     dynabro: Dynabro, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "MOST_DIFF", 10)
+    monkeypatch.setattr(checkout_module, "MOST_DIFF", 10)
     outcome = dynabro(*QUADRATIC)
     assert outcome.problems[0].startswith("warning: the changes in the checkout are not stored: ")
     assert read(checkout / "results.db", "SELECT COUNT(*) FROM diffs") == [(0,)]
