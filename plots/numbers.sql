@@ -643,76 +643,59 @@ FROM (SELECT * FROM threshold_verdicts ORDER BY v DESC);
 SELECT iif(count(*), '![mnist-dynamic-rounds](../mnist-dynamic-rounds.png)', 'The same sweep on MNIST, `mnist-dynamic-rounds`, has no runs yet.') AS picture FROM results.runs WHERE sweep = 'mnist-dynamic-rounds';
 
 -- query: board
-SELECT count(*) AS rows, iif(min(trials) = max(trials), max(trials), min(trials) || ' to ' || max(trials)) AS trials,
-       max(seeds) AS seeds, sum(between_tied) AS tied
+SELECT count("between") AS rows, sum(between_tied) AS tied, count(*) FILTER (WHERE method LIKE 'DynaBRO%' AND within IS NOT NULL) AS within_rows,
+       count(*) FILTER (WHERE method LIKE 'DynaBRO%' AND within_tied) AS within_tied, max(seeds) AS seeds,
+       min(lost) AS least_lost, max(no_attack_long) AS long_most, min(no_attack_long) AS long_least
 FROM csv_leaderboard;
 
--- query: board_three
-SELECT count(*) AS rows, min("between") AS least, max("between") AS most, sum(between_tied) AS tied
-FROM csv_leaderboard WHERE method IN ('SGD', 'DynaBRO') AND rule IN ('caf', 'cwtm', 'nnm+cwtm');
+-- query: board_unfinished
+SELECT iif(count("between") < planned, printf('**%d of the %d searches between rounds have ended.** `dynabro search worst-between` makes the others.', count("between"), planned),
+           printf('All %d searches between rounds have ended, and those within rounds, too.', planned)) AS text
+FROM csv_leaderboard, (SELECT count(DISTINCT method || pre_aggregators || aggregator) AS planned FROM results.runs WHERE sweep = 'leaderboard-free');
+
+-- query: board_between_words
+WITH rows AS (SELECT printf('%s behind `%s` (%.3f)', replace(replace(method, 'option1', 'option 1'), 'β=', ''), rule, "between") AS name, method, "between", between_tied FROM csv_leaderboard WHERE "between" IS NOT NULL)
+SELECT printf('They have %.3f to %.3f. Among them are %s.', min("between") FILTER (WHERE between_tied), max("between") FILTER (WHERE between_tied),
+              (SELECT group_concat(name, ' and ') FROM (SELECT name, max("between") FROM rows WHERE between_tied AND (method = 'SGD' OR method LIKE 'DynaBRO%') GROUP BY method LIKE 'DynaBRO%'))) AS tied,
+       coalesce((SELECT printf('The other %s.', iif(count(*) = 1, 'one is ' || max(name), printf('%d have at most %.3f', count(*), max("between")))) FROM rows WHERE NOT between_tied HAVING count(*)), '') AS separated
+FROM rows;
 
 -- query: board_momentum
-SELECT max("between") AS most, min(static_search) FILTER (WHERE rule IN ('caf', 'cwtm', 'nnm+cwtm')) AS least_static,
-       max(static_search) FILTER (WHERE rule IN ('caf', 'cwtm', 'nnm+cwtm')) AS most_static
-FROM csv_leaderboard WHERE method LIKE 'momentum%';
+SELECT coalesce((SELECT printf('Momentum has at most %.3f.', max("between")) FROM csv_leaderboard WHERE method LIKE 'momentum%' AND "between" IS NOT NULL HAVING count(*)), '') AS text;
 
--- query: board_within
-SELECT group_concat(printf('%.3f with %s', within, rule), ', ') AS words, (SELECT within FROM csv_leaderboard WHERE method = 'SGD' AND rule = 'nnm+cwtm') AS sgd
-FROM (SELECT * FROM csv_leaderboard WHERE method = 'DynaBRO' AND within IS NOT NULL ORDER BY within DESC);
+-- query: board_within_words
+SELECT max(within) FILTER (WHERE method LIKE 'DynaBRO%') AS most, max(within) FILTER (WHERE method = 'SGD' AND rule = 'nnm+cwtm') AS sgd,
+       sum(within_tied) FILTER (WHERE method NOT LIKE 'DynaBRO%') AS others_tied, sum(within_tied) AS tied,
+       min(within) FILTER (WHERE within_tied) AS least, max(within) FILTER (WHERE within_tied) AS best
+FROM csv_leaderboard WHERE within IS NOT NULL;
 
--- query: board_signs
-WITH signs AS (SELECT method, pre_aggregators, aggregator, switching, avg(iif(status = 'diverged', 0, final_accuracy)) AS mean
-               FROM results.runs WHERE sweep = 'digits-signs' AND task = 'digits' GROUP BY 1, 2, 3, 4)
-SELECT max(mean) FILTER (WHERE aggregator = 'signguard' AND switching = 'static') AS static,
-       max(mean) FILTER (WHERE aggregator = 'signguard' AND switching <> 'static') AS moving,
-       min(mean) FILTER (WHERE aggregator = 'cwtm') AS nnm, min(mean) FILTER (WHERE aggregator = 'caf') AS caf,
-       (SELECT min(static_search_mean) FROM (
-           SELECT avg(final_accuracy) AS static_search_mean FROM results.runs
-           WHERE sweep IN ('worst-static', 'worst-switching') AND method = 'sgd' AND aggregator = 'signguard' AND seed BETWEEN 2 AND 6
-           GROUP BY attack, attack_entry, switching HAVING count(*) = 5)) AS before
-FROM signs;
+-- query: board_rows
+SELECT replace(replace(method, 'option1', 'option 1'), 'β=', '') || ', ' || rule AS defence, printf('%g', learning_rate) AS rate, iif("between" IS NULL, '-', printf('%.3f', lost)) AS lost,
+       iif("between" IS NULL, '-', printf('%.3f %s', "between", between_group)) AS "between", iif("between" IS NULL, '-', printf('%.3f', between_lowest)) AS lowest,
+       iif(within IS NULL, '-', printf('%.3f %s', within, within_group)) AS within, iif(within IS NULL, '-', printf('%.3f', within_lowest)) AS "lowest (within)"
+FROM csv_leaderboard ORDER BY "between" IS NULL, "between" DESC, within DESC;
+
+-- query: board_attacks
+SELECT replace(replace(method, 'option1', 'option 1'), 'β=', '') || ', ' || rule AS defence, coalesce('`' || between_attack || '`', '-') AS "between rounds",
+       iif(method LIKE 'DynaBRO%', coalesce('`' || replace(within_attack, ', clock=computation', '') || '`', '-'), 'the same') AS "within rounds"
+FROM csv_leaderboard ORDER BY "between" IS NULL, "between" DESC, within DESC;
 
 -- query: board_gain
-SELECT max(given) AS given, count(*) FILTER (WHERE search LIKE 'worst-static%') AS searches, max(trials) FILTER (WHERE search LIKE 'worst-static%') AS static_trials,
-       max(trials) FILTER (WHERE search LIKE 'worst-switching%') AS switching_trials, sum(later < first) FILTER (WHERE search LIKE 'worst-static%') AS static,
-       sum(later < first) FILTER (WHERE search LIKE 'worst-switching%') AS switching
-FROM (SELECT search, count(*) AS trials, sum(number < 15) AS given, min(value) FILTER (WHERE number < 15) AS first, min(value) FILTER (WHERE number >= 15) AS later
-      FROM results.trials WHERE status = 'finished' AND (search LIKE 'worst-static: %' OR search LIKE 'worst-switching: %') GROUP BY search);
-
--- query: board_rise
-WITH chosen AS (
-    SELECT first.method, value, (SELECT iif(count(DISTINCT seed) = 5, avg(iif(status = 'diverged', 0, final_accuracy)), NULL) FROM results.runs AS own
-            WHERE (own.task, own.model, own.workers, own.byzantine, own.budget, own.learning_rate, own.validation, own.clock)
-                = (first.task, first.model, first.workers, first.byzantine, first.budget, first.learning_rate, first.validation, first.clock)
-              AND (own.method, own.pre_aggregators, own.aggregator, own.attack, own.attack_entry, own.switching)
-                = (first.method, first.pre_aggregators, first.aggregator, first.attack, first.attack_entry, first.switching)
-              AND own.seed BETWEEN 2 AND 6) AS mean
-    FROM results.trials JOIN results.runs AS first ON first.run_key = json_extract(run_keys, '$[0]')
-    WHERE trials.status = 'finished' AND (search LIKE 'worst-static: %' OR search LIKE 'worst-switching: %'))
-SELECT avg(mean - value) FILTER (WHERE method = 'dynabro') AS dynabro, avg(mean - value) FILTER (WHERE method = 'sgd') AS sgd FROM chosen;
-
--- query: board_between
-SELECT rule,
-       coalesce(max(printf('%.3f (%.3f)', "between", between_lowest)) FILTER (WHERE method = 'SGD'), '-') AS "SGD",
-       coalesce(max(printf('%.3f (%.3f)', "between", between_lowest)) FILTER (WHERE method = 'momentum β=0.9'), '-') AS "momentum 0.9",
-       coalesce(max(printf('%.3f (%.3f)', "between", between_lowest)) FILTER (WHERE method = 'momentum β=0.99'), '-') AS "momentum 0.99",
-       coalesce(max(printf('%.3f (%.3f)', "between", between_lowest)) FILTER (WHERE method = 'DynaBRO'), '-') AS "DynaBRO",
-       coalesce(max(printf('%.3f (%.3f)', "between", between_lowest)) FILTER (WHERE method = 'DynaBRO, option1'), '-') AS "DynaBRO, option 1",
-       coalesce(max(printf('%.3f (%.3f)', "between", between_lowest)) FILTER (WHERE method = 'DynaBRO, adaptive'), '-') AS "DynaBRO, adaptive"
-FROM csv_leaderboard GROUP BY rule ORDER BY max("between") FILTER (WHERE method = 'DynaBRO') DESC;
-
--- query: board_within_rows
-SELECT rule,
-       coalesce(max(printf('%.3f (%.3f)', within, within_lowest)) FILTER (WHERE method = 'DynaBRO'), '-') AS "DynaBRO",
-       coalesce(max(printf('%.3f (%.3f)', within, within_lowest)) FILTER (WHERE method = 'DynaBRO, option1'), '-') AS "DynaBRO, option 1",
-       coalesce(max(printf('%.3f (%.3f)', within, within_lowest)) FILTER (WHERE method = 'DynaBRO, adaptive'), '-') AS "DynaBRO, adaptive"
-FROM csv_leaderboard WHERE method LIKE 'DynaBRO%' AND within IS NOT NULL GROUP BY rule ORDER BY max(within) DESC;
+WITH repeated AS (
+    SELECT sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching, avg(iif(status = 'diverged', 0, final_accuracy)) AS mean FROM results.runs
+    WHERE sweep IN ('worst-between', 'worst-within') AND seed >= 5 GROUP BY 1, 2, 3, 4, 5, 6, 7 HAVING count(*) = 10),
+chosen AS (
+    SELECT search, number < 38 AS suite, value, mean FROM results.trials JOIN results.runs AS first ON first.run_key = json_extract(run_keys, '$[0]')
+    JOIN repeated USING (sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching) WHERE trials.status = 'finished'),
+searches AS (SELECT search, min(mean) FILTER (WHERE suite) AS given, min(mean) FILTER (WHERE NOT suite) AS proposed FROM chosen GROUP BY search)
+SELECT count(*) AS searches, sum(proposed < given) AS better, sum(proposed < given - 0.02) AS clearly,
+       (SELECT avg(mean - value) FROM chosen) AS rise, (SELECT max(abs(mean - value)) FROM chosen) AS most
+FROM searches;
 
 -- query: board_mnist_rows
 SELECT replace(replace(mnist.method, 'option1', 'option 1'), 'β=', '') AS method, rule, printf('%.3f', mnist.no_attack) AS "no attack",
-       printf('%.3f %s', mnist."between", mnist.between_group) AS "between rounds", printf('%.3f', mnist.between_lowest) AS "lowest run",
-       printf('%.3f', digits."between") AS "on digits"
-FROM csv_leaderboard_mnist AS mnist JOIN csv_leaderboard AS digits USING (method, rule) ORDER BY mnist."between" DESC;
+       printf('%.3f %s', mnist."between", mnist.between_group) AS "between rounds", printf('%.3f', mnist.between_lowest) AS "lowest run"
+FROM csv_leaderboard_mnist AS mnist ORDER BY mnist."between" DESC;
 
 -- query: board_mnist_signs
 SELECT avg(iif(status = 'diverged', 0, final_accuracy)) AS mean,
