@@ -643,13 +643,12 @@ FROM (SELECT * FROM threshold_verdicts ORDER BY v DESC);
 SELECT iif(count(*), '![mnist-dynamic-rounds](../mnist-dynamic-rounds.png)', 'The same sweep on MNIST, `mnist-dynamic-rounds`, has no runs yet.') AS picture FROM results.runs WHERE sweep = 'mnist-dynamic-rounds';
 
 -- query: board
-SELECT count("between") AS rows, sum(between_tied) AS tied, count(*) FILTER (WHERE method LIKE 'DynaBRO%' AND within IS NOT NULL) AS within_rows,
-       count(*) FILTER (WHERE method LIKE 'DynaBRO%' AND within_tied) AS within_tied, max(seeds) AS seeds,
+SELECT count("between") AS rows, sum(between_tied) AS tied, count(*) FILTER (WHERE method LIKE 'DynaBRO%' AND within IS NOT NULL) AS within_rows, max(seeds) AS seeds,
        min(lost) AS least_lost, max(no_attack_long) AS long_most, min(no_attack_long) AS long_least
 FROM csv_leaderboard;
 
 -- query: board_unfinished
-SELECT iif(count("between") < planned, printf('**%d of the %d searches between rounds have ended.** `dynabro search worst-between` makes the others.', count("between"), planned),
+SELECT iif(count("between") < planned, printf('**%d of the %d searches between rounds have ended.** They have the order of the file, but DynaBRO with option 1 behind `cwtm` was made before its turn. `dynabro search worst-between` makes the others.', count("between"), planned),
            printf('All %d searches between rounds have ended, and those within rounds, too.', planned)) AS text
 FROM csv_leaderboard, (SELECT count(DISTINCT method || pre_aggregators || aggregator) AS planned FROM results.runs WHERE sweep = 'leaderboard-free');
 
@@ -660,8 +659,13 @@ SELECT printf('They have %.3f to %.3f. Among them are %s.', min("between") FILTE
        coalesce((SELECT printf('The other %s.', iif(count(*) = 1, 'one is ' || max(name), printf('%d have at most %.3f', count(*), max("between")))) FROM rows WHERE NOT between_tied HAVING count(*)), '') AS separated
 FROM rows;
 
+-- query: board_filters
+SELECT group_concat(text, ', and ') AS text FROM (
+    SELECT printf('%.3f to %.3f behind `%s`', min("between"), max("between"), rule) AS text
+    FROM csv_leaderboard WHERE method LIKE 'DynaBRO%' AND "between" IS NOT NULL GROUP BY rule HAVING count(*) > 1);
+
 -- query: board_momentum
-SELECT coalesce((SELECT printf('Momentum has at most %.3f.', max("between")) FROM csv_leaderboard WHERE method LIKE 'momentum%' AND "between" IS NOT NULL HAVING count(*)), '') AS text;
+SELECT coalesce((SELECT iif(count(*) = 1, printf('The only row of momentum so far has %.3f.', max("between")), printf('The %d rows of momentum have at most %.3f.', count(*), max("between"))) FROM csv_leaderboard WHERE method LIKE 'momentum%' AND "between" IS NOT NULL HAVING count(*)), '') AS text;
 
 -- query: board_within_words
 SELECT max(within) FILTER (WHERE method LIKE 'DynaBRO%') AS most, max(within) FILTER (WHERE method = 'SGD' AND rule = 'nnm+cwtm') AS sgd,
@@ -703,7 +707,7 @@ SELECT avg(iif(status = 'diverged', 0, final_accuracy)) AS mean,
            SELECT avg(final_accuracy) AS mean FROM results.runs
            WHERE sweep LIKE 'mnist-worst-%' AND method = 'sgd' AND aggregator = 'signguard' AND seed BETWEEN 2 AND 6
            GROUP BY attack, attack_entry, switching HAVING count(*) = 5)) AS before
-FROM results.runs WHERE sweep = 'digits-signs' AND task = 'mnist';
+FROM results.runs WHERE task = 'mnist' AND method = 'sgd' AND aggregator = 'signguard' AND attack = 'rearranged' AND budget = 1000;
 
 -- query: board_mnist
 WITH whole AS (SELECT sweep, method, pre_aggregators, aggregator FROM results.runs WHERE sweep LIKE 'mnist-worst-%' AND seed >= 2

@@ -250,7 +250,7 @@ class Study:
             return {}
         study = optuna.create_study(direction=self._study.direction)
         study.add_trials(finite)
-        # Optuna's default, fANOVA, takes time that doubles with each value of a choice.
+        # Optuna's default, fANOVA, takes minutes for 100 trials with 19 attacks.
         return optuna.importance.get_param_importances(
             study,
             evaluator=optuna.importance.PedAnovaImportanceEvaluator(),

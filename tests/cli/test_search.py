@@ -125,14 +125,16 @@ def test_others_can_write_while_a_search_computes_what_it_has_found(
 ) -> None:
     written = []
 
-    def slow(search: Search, connection: Connection) -> list[search_findings.Findings]:
+    def while_another_writes(
+        search: Search, connection: Connection
+    ) -> list[search_findings.Findings]:
         with closing(sqlite3.connect("results.db", timeout=0, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             written.append(True)
         return findings(search, connection)
 
     findings = search_findings.findings
-    monkeypatch.setattr(search_findings, "findings", slow)
+    monkeypatch.setattr(search_findings, "findings", while_another_writes)
     (folder / "short.yaml").write_text(DIGITS.format(name="short", switching="static"))
     made = dynabro("search", "short.yaml", "--jobs", "0", "--set", "trials=1")
     assert (made.code, written) == (0, [True])
