@@ -146,6 +146,7 @@ def test_a_stage_and_a_strategy_are_checked() -> None:
         make_switching("own-wrong", workers=3, byzantine=1).mask(0)
 
 
+@pytest.mark.thorough
 def test_a_run_of_own_parts() -> None:
     @model("own-net")
     def net(shape: Any, *, width: int = 4) -> Any:
@@ -275,6 +276,7 @@ def save(folder: Path, **arrays: Any) -> str:
     return f"npz:file={folder / 'own.npz'}"
 
 
+@pytest.mark.thorough
 def test_a_file_of_arrays_is_a_task(tmp_path: Path) -> None:
     draws = np.random.default_rng(0)
     labels = draws.integers(3, size=200)

@@ -162,6 +162,7 @@ def test_sql_gives_rows(sql: str, database: Path) -> None:
 # --- Python
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "code", [*blocks("python", DOCUMENTS[ROOT / "README.md"]), *blocks("python", page("python"))]
 )

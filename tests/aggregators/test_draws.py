@@ -66,6 +66,7 @@ def test_coordinates_are_one_of_each_stretch(count: int, d: int) -> None:
         assert set(chosen[:, place].tolist()) == set(stretch)
 
 
+@pytest.mark.thorough
 def test_coordinates_are_equally_likely() -> None:
     draws = Draws(0)
     counts = (

@@ -79,6 +79,7 @@ def test_an_update_that_is_not_finite_changes_nothing() -> None:
     assert torch.equal(attack(torch.ones(1, 2), torch.tensor([True])), before)
 
 
+@pytest.mark.thorough
 def test_in_a_run_it_moves_the_mean_and_not_the_median() -> None:
     fields = {
         "method": "sgd",

@@ -65,6 +65,7 @@ def test_golden_what_momentum_sends_and_remembers(
     assert found == sent
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["sgd", "dynabro", "dynabro:filter=option1,noise_bound=2"])
 def test_the_entry_does_not_matter_to_a_method_without_memory(method: str) -> None:
     """Bit for bit, as a stored run of one is then a run of the other."""

@@ -243,6 +243,7 @@ def test_no_seed_in_common(dynabro: Dynabro, grid: Path) -> None:
     assert "no seed in common" in dynabro("compare", ONE, OTHER).err
 
 
+@pytest.mark.thorough
 def test_components_of_a_plugin_are_named_as_they_are_stored(
     dynabro: Dynabro, folder: Path
 ) -> None:

@@ -66,6 +66,7 @@ def test_the_file_equals_sql(what: str, where: str, dynabro: Dynabro, results: P
 CHAINS = ("none", "nnm", "bucketing:s=2+nnm")
 
 
+@pytest.mark.thorough
 def test_every_table_has_the_rule_with_its_chain(dynabro: Dynabro, results: Path) -> None:
     """Grouped by ``aggregator`` alone, these runs would be mixed."""
     for place, chain in enumerate(CHAINS):

@@ -63,6 +63,7 @@ def test_json(arguments: tuple[str, ...], dynabro: Dynabro) -> None:
     assert ipm["parameters"] == {"epsilon": "0.1"}
 
 
+@pytest.mark.thorough
 def test_sweeps(dynabro: Dynabro) -> None:
     outcome = dynabro("list", "sweeps")
     assert (outcome.code, outcome.err) == (0, "")

@@ -65,6 +65,7 @@ def test_a_run_is_stored_as_by_the_command(
         run({"metod": "sgd"}, db="mine.db")
 
 
+@pytest.mark.thorough
 def test_a_sweep_is_a_file_or_a_mapping(folder: Path) -> None:
     runs, evaluations = sweep(GRID, db="mine.db", jobs=0, quiet=True)
     assert list(runs["sweep"]) == ["mine"] * 4
@@ -86,6 +87,7 @@ def test_a_sweep_is_a_file_or_a_mapping(folder: Path) -> None:
         load("mine.db", sweep="min")
 
 
+@pytest.mark.thorough
 def test_numbers_and_arrays_of_numpy(folder: Path) -> None:
     numbers = {
         "budget": np.int64(20),
@@ -122,6 +124,7 @@ def test_numbers_and_arrays_of_numpy(folder: Path) -> None:
     assert list(again["id"]) == list(runs["id"])
 
 
+@pytest.mark.thorough
 def test_worker_processes_do_not_import_the_main_module(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +148,7 @@ def test_what_is_no_sweep(folder: Path) -> None:
     assert not list(folder.iterdir())
 
 
+@pytest.mark.thorough
 def test_a_rule_of_a_cell_is_known_in_this_process(folder: Path) -> None:
     def own(messages: Any, *, broken: bool = False) -> Any:
         """Mean."""

@@ -187,6 +187,7 @@ def test_plots(victim: str, dynabro: Dynabro, prepared: Path, drawn: dict[str, b
     assert contents(out) == whole
 
 
+@pytest.mark.thorough
 def test_a_selection_takes_the_place_of_an_older_one(dynabro: Dynabro, prepared: Path) -> None:
     assert dynabro(*WRITERS["select"](Path("chosen.yaml"))).code == 0
     assert dynabro(*WRITERS["select"](Path("chosen.yaml"))).code == 0

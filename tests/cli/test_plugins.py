@@ -141,6 +141,7 @@ def test_an_installed_package_that_is_broken_is_named(
     assert (outcome.code, outcome.problems) == (78, [problem])
 
 
+@pytest.mark.thorough
 def test_without_plugins_nothing_more_is_loaded() -> None:
     program = (
         "import sys; from dynabro_cli.cli.app import main; sys.argv = ['dynabro', 'list']; main()"

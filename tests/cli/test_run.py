@@ -159,6 +159,7 @@ def test_every_option_reaches_the_database(dynabro: Dynabro, folder: Path) -> No
     assert row["pre_aggregators"] == "nnm+nnm:f=3"
 
 
+@pytest.mark.thorough
 def test_precision_and_compile_are_stored_and_shown(dynabro: Dynabro, folder: Path) -> None:
     commands: list[tuple[str, ...]] = [
         (),
@@ -187,6 +188,7 @@ def test_precision_and_compile_are_stored_and_shown(dynabro: Dynabro, folder: Pa
         assert {row[header.index("precision")] for row in rows} == {"fp32", "bf16"}
 
 
+@pytest.mark.thorough
 def test_compile_reaches_the_simulation(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
     real = setup.simulate_run
@@ -276,6 +278,7 @@ def test_compiling_without_a_compiler(
     assert read(folder / "results.db", "SELECT COUNT(*) FROM runs") == [(0,)]
 
 
+@pytest.mark.thorough
 def test_large_seeds_are_kept_apart(dynabro: Dynabro, folder: Path) -> None:
     seeds = [2**53 + 1, 2**53, 2**63 - 1]  # a double has no room for the first and the last
     for seed in seeds:
@@ -285,6 +288,7 @@ def test_large_seeds_are_kept_apart(dynabro: Dynabro, folder: Path) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_a_pre_aggregator_changes_the_numbers(dynabro: Dynabro, folder: Path) -> None:
     assert dynabro(*DIGITS, "--quiet").code == 0
     assert dynabro(*DIGITS, "--pre", "nnm", "--quiet").code == 0
@@ -325,6 +329,7 @@ def test_the_number_of_threads_is_set(dynabro: Dynabro, monkeypatch: pytest.Monk
     assert asked == [2]
 
 
+@pytest.mark.thorough
 def test_the_commit_of_the_folder_is_noted(
     dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -434,6 +439,7 @@ def test_what_is_stored_is_not_run_again(
     assert read(folder / "results.db", "SELECT * FROM runs") == before
 
 
+@pytest.mark.thorough
 def test_other_code_is_told(dynabro: Dynabro, folder: Path) -> None:
     assert dynabro(*QUADRATIC, "--quiet").err == ""
     (text,) = read(folder / "results.db", "SELECT code_digests FROM runs")[0]
@@ -456,6 +462,7 @@ def test_other_code_is_told(dynabro: Dynabro, folder: Path) -> None:
     assert read(folder / "results.db", "SELECT code_digests FROM runs") == [(text,)]
 
 
+@pytest.mark.thorough
 def test_other_data_are_told(
     dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -523,6 +530,7 @@ def test_one_run_has_many_spellings(dynabro: Dynabro, folder: Path) -> None:
     assert read(folder / "results.db", "SELECT COUNT(*) FROM runs") == [(1,)]
 
 
+@pytest.mark.thorough
 def test_a_repetition_gives_the_same_numbers(dynabro: Dynabro, folder: Path) -> None:
     path = folder / "results.db"
     tables = [
@@ -751,6 +759,7 @@ def test_images_of_ones_own_that_are_not_there(dynabro: Dynabro, folder: Path) -
 SMALL = ("--method", "sgd", "--workers", "3", "--budget", "6", "--batch-size", "2", "--jobs", "0")
 
 
+@pytest.mark.thorough
 def test_a_data_set_has_one_name_which_may_have_blanks_and_commas(
     dynabro: Dynabro, folder: Path
 ) -> None:
@@ -796,6 +805,7 @@ def test_bad_data_are_one_line_and_no_run(
     assert read(folder / "results.db", "SELECT COUNT(*) FROM runs") == [(0,)]
 
 
+@pytest.mark.thorough
 def test_classes_without_samples_are_one_line(dynabro: Dynabro, folder: Path) -> None:
     np.savez(folder / "a.npz", X=np.ones((20, 2)), y=np.arange(20) % 2 * 3)
     outcome = dynabro("run", "--task", "npz:file=a.npz", *SMALL)
@@ -893,6 +903,7 @@ def test_ctrl_c_while_progress_is_shown(
     check_interrupted(outcome, dynabro, folder / "results.db", rounds=10, evaluations=2)
 
 
+@pytest.mark.thorough
 def test_an_exception_in_the_simulation(
     dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -979,6 +990,7 @@ def test_ctrl_c_before_anything_runs(
     assert outcome.problems == ["interrupted"]
 
 
+@pytest.mark.thorough
 def test_a_repetition_that_goes_wrong_keeps_the_result(
     dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,6 +290,7 @@ def test_a_killed_run_resumes_and_saves_the_same_models(dynabro: Dynabro, folder
     assert models(folder) == whole
 
 
+@pytest.mark.thorough
 def test_a_full_disk_leaves_a_run_to_resume(dynabro: Dynabro, folder: Path) -> None:
     outcome = dynabro(*LOGISTIC, "--save-model", "/dev/full")
     assert outcome.code == 74

@@ -120,6 +120,7 @@ def test_a_search_is_made_and_told(dynabro: Dynabro, folder: Path) -> None:
     assert status["counts"] == {"finished": 15}
 
 
+@pytest.mark.thorough
 def test_others_can_write_while_a_search_computes_what_it_has_found(
     dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ def test_others_can_write_while_a_search_computes_what_it_has_found(
     assert (made.code, written) == (0, [True])
 
 
+@pytest.mark.thorough
 def test_the_progress_of_a_continued_search_counts_its_earlier_trials(
     dynabro: Dynabro, folder: Path
 ) -> None:
@@ -222,6 +224,7 @@ def test_the_plot_of_a_search(dynabro: Dynabro, searched: Path, folder: Path) ->
     assert len(pd.read_csv(folder / "q" / "search.csv")) == 3
 
 
+@pytest.mark.thorough
 def test_the_section_of_the_report(dynabro: Dynabro, searched: Path, folder: Path) -> None:
     assert dynabro("report", "static", "--db", str(searched), "--out", "r.html").code == 0
     text = (folder / "r.html").read_text()
@@ -286,6 +289,7 @@ def push(own, byzantine):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_nothing_stays")
 def test_an_attack_of_ones_own_counts_if_it_has_the_seeds_of_the_repetitions(
     dynabro: Dynabro, folder: Path
@@ -345,6 +349,7 @@ AND (r.attack, r.switching, r.aggregator) = (runs.attack, runs.switching, runs.a
 """Runs of trials that were not repeated, and that the fixed suite does not have."""
 
 
+@pytest.mark.thorough
 def test_a_leaderboard_needs_only_the_runs_of_the_repeated_trials(
     dynabro: Dynabro, searched: Path, folder: Path
 ) -> None:
@@ -357,6 +362,7 @@ def test_a_leaderboard_needs_only_the_runs_of_the_repeated_trials(
     pd.testing.assert_frame_equal(_leaderboard(dynabro, path), whole)
 
 
+@pytest.mark.thorough
 def test_a_leaderboard_counts_pruned_trials(dynabro: Dynabro, searched: Path, folder: Path) -> None:
     path = folder / "results.db"
     path.write_bytes(searched.read_bytes())
@@ -374,6 +380,7 @@ def test_a_leaderboard_counts_pruned_trials(dynabro: Dynabro, searched: Path, fo
     assert list(rows["trials"]) == [6, 6]  # three static, three switching
 
 
+@pytest.mark.thorough
 def test_a_search_that_chooses_the_rule_has_a_row_for_each_repeated_rule(
     dynabro: Dynabro, folder: Path
 ) -> None:
@@ -429,6 +436,7 @@ def test_a_leaderboard_names_the_searches_that_are_not_stored(
     assert "no trial of nothing is stored, but of moving, static" in outcome.err
 
 
+@pytest.mark.thorough
 def test_different_problems_have_no_common_leaderboard(dynabro: Dynabro, folder: Path) -> None:
     text = DIGITS.format(name="short", switching="static").replace("trials: 3", "trials: 1")
     (folder / "short.yaml").write_text(text)
@@ -451,6 +459,7 @@ def test_different_problems_have_no_common_leaderboard(dynabro: Dynabro, folder:
     assert re.split(" {2,}", long.out.splitlines()[0].strip()) == heads
 
 
+@pytest.mark.thorough
 def test_a_search_of_a_file_with_two_problems_can_be_ranked_by_its_name(
     dynabro: Dynabro, folder: Path
 ) -> None:
@@ -495,6 +504,7 @@ trials: 2
 """  # noqa: E501
 
 
+@pytest.mark.thorough
 def test_a_search_and_a_sweep_have_two_names(dynabro: Dynabro, folder: Path) -> None:
     for name in ("first", "second"):
         (folder / f"{name}.yaml").write_text(QUADRATIC.format(name=name, attacks="sf, nan"))
@@ -530,6 +540,7 @@ def test_a_search_and_a_sweep_have_two_names(dynabro: Dynabro, folder: Path) -> 
         assert outcome.err.count("name=first: a search and a sweep are stored under this name") == 1
 
 
+@pytest.mark.thorough
 def test_a_search_whose_name_has_other_letters_is_another(dynabro: Dynabro, folder: Path) -> None:
     for name in ("small", "Small"):
         text = QUADRATIC.format(name=name, attacks="sf, nan").replace("aggregator: mean, ", "")
@@ -539,6 +550,7 @@ def test_a_search_whose_name_has_other_letters_is_another(dynabro: Dynabro, fold
     assert set(pd.read_csv("plots/small.csv")["search"]) == {"small: aggregator=mean"}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_nothing_stays")
 def test_trials_without_a_value(dynabro: Dynabro, folder: Path) -> None:
     """The runs that fail, and those with an infinite gap."""

@@ -55,6 +55,7 @@ def finals(database: Path) -> dict[tuple[Any, ...], float]:
     return {tuple(row[:3]): row[3] for row in rows}
 
 
+@pytest.mark.thorough
 def test_a_sweep_is_chosen_from_and_what_is_chosen_is_trained(
     dynabro: Dynabro, folder: Path, grid: str
 ) -> None:
@@ -129,6 +130,7 @@ def test_nothing_is_chosen_by_the_test_set(dynabro: Dynabro, folder: Path, grid:
     assert line.endswith(f"Try: dynabro sweep {more}, then dynabro select {more}")
 
 
+@pytest.mark.thorough
 def test_test_accuracy_has_no_influence(dynabro: Dynabro, folder: Path, grid: str) -> None:
     make_runs(grid, "seeds=0")
     before = dynabro("select", grid, "--set", "seeds=0", "--json").out

@@ -259,6 +259,7 @@ def in_terminal(folder: Path, *words: str, until: Callable[[bytes], bool]) -> tu
     return shown, process.wait()
 
 
+@pytest.mark.thorough
 def test_watching_in_a_terminal(database: Path, folder: Path) -> None:
     engine = open_for_writing(str(database))
     with entry(engine), half_way(engine):

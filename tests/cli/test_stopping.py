@@ -195,6 +195,7 @@ def server(postgres: str) -> Iterator[str]:
         assert left == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
 def test_a_signal_ends_a_servers_statement_on_the_server(
     number: int, code: int, server: str

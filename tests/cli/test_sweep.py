@@ -358,6 +358,7 @@ CHANGED = (
 )
 
 
+@pytest.mark.thorough
 def test_runs_of_other_code_are_told_and_run_again(
     dynabro: Dynabro, small: str, folder: Path
 ) -> None:
@@ -405,6 +406,7 @@ def test_runs_of_other_code_are_told_and_run_again(
     ]
 
 
+@pytest.mark.thorough
 def test_runs_of_other_data_are_run_again(dynabro: Dynabro, small: str, folder: Path) -> None:
     assert dynabro("sweep", small, "--quiet", "--jobs", "0").err == ""
     change(
@@ -581,6 +583,7 @@ def test_every_problem_is_a_line_and_nothing_runs(
         assert not (folder / "results.db").exists()
 
 
+@pytest.mark.thorough
 def test_the_runs_of_a_sweep_are_also_those_that_another_has_made(
     dynabro: Dynabro, folder: Path
 ) -> None:
@@ -606,6 +609,7 @@ def test_the_runs_of_a_sweep_are_also_those_that_another_has_made(
     assert "last sweep: c" in dynabro("status").out
 
 
+@pytest.mark.thorough
 def test_a_figure_says_how_its_sweep_was_run(dynabro: Dynabro, folder: Path) -> None:
     settings = ("--set", "seeds=0", "--set", "budget=2", "--set", "model=mlp:hidden=2")
     assert dynabro("sweep", "digits-best", *settings, "--jobs", "0", "--quiet").code == 0

@@ -63,6 +63,7 @@ def test_the_address_and_the_options_are_handed_on(dynabro: Dynabro, asked: list
     ]
 
 
+@pytest.mark.thorough
 def test_a_third_back_end_is_a_file(
     dynabro: Dynabro,
     folder: Path,

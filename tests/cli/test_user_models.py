@@ -100,12 +100,14 @@ def test_a_check_warns_of_a_model_that_mixes_samples(folder: Path) -> None:
         testing.check_model("mixing", plugin=folder / "own.py")
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:gradients by:RuntimeWarning")
 def test_random_numbers_in_forward_come_from_the_seed(folder: Path) -> None:
     """The check makes a run twice, and resumes it from a checkpoint; evaluations draw, too."""
     assert testing.check_model("dropping", plugin=folder / "own.py") == 65 * 12 + 13 * 10
 
 
+@pytest.mark.thorough
 def test_frozen_layers_do_not_move(dynabro: Dynabro, folder: Path) -> None:
     assert dynabro(*RUN, "--model", "frozen", "--save-model", "model.safetensors").code == 0
     assert read(folder / "results.db", "SELECT dimension FROM runs") == [(13 * 10,)]

@@ -121,6 +121,7 @@ def test_exponents_of_stored_runs(dynabro: Dynabro, folder: Path) -> None:
     assert read(folder / "rates.db", "SELECT COUNT(*) FROM runs") == [(runs,)]
 
 
+@pytest.mark.thorough
 def test_exponents_as_json(dynabro: Dynabro, folder: Path) -> None:
     fill(folder / "rates.db", ("seeds=0",))
     outcome = dynabro(
@@ -192,6 +193,7 @@ def test_the_runs_are_made(dynabro: Dynabro, folder: Path) -> None:
 # --- tau
 
 
+@pytest.mark.thorough
 def test_the_ratios_of_honest_corrections(dynabro: Dynabro) -> None:
     small = ("verify", "tau", "cwtm", "--m", "5", "--f", "1", "--budget", "40", "--seeds", "0..0")
     (found,) = json.loads(dynabro(*small, "--json").out)

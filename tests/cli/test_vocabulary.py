@@ -85,6 +85,7 @@ def test_run_takes_fields_as_a_sweep_does(dynabro: Dynabro, folder: Path) -> Non
     ) == [(0.5, "nnm", "cwmed")]
 
 
+@pytest.mark.thorough
 def test_a_sweep_is_named_by_an_option_everywhere(dynabro: Dynabro, results: Path) -> None:
     change(results, "UPDATE runs SET sweep = 'survive' WHERE method = 'sgd' AND task = 'digits'")
     for words in (

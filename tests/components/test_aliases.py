@@ -158,6 +158,7 @@ def test_what_is_not_the_same_here_is_refused_with_what_to_type(
     assert problem in str(caught.value)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("package", "never"), [("aggregators", "mean"), ("attacks", "none")])
 def test_no_misspelt_name_is_answered_with_no_defence_or_no_attack(
     package: str, never: str

@@ -119,6 +119,7 @@ def test_a_later_parameter_is_in_the_mapping_if_it_is_not_at_its_default(
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 
 
+@pytest.mark.thorough
 @settings(deadline=None, derandomize=True, max_examples=200)
 @given(
     block=st.builds(

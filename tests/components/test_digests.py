@@ -78,6 +78,7 @@ print(json.dumps([m.__file__ for n, m in sys.modules.items() if n.startswith("dy
 """
 
 
+@pytest.mark.thorough
 def test_the_engine_is_what_computes_and_is_no_component() -> None:
     found = names(set(digests._engine_files()))
     loaded = {str(Path(file).relative_to(ROOT)) for file in program(LOADED, ROOT.parent)}
@@ -161,6 +162,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_an_edit_changes_the_digests_that_cover_it_and_no_other(copy: Path) -> None:
     before = program(PROGRAM, copy)
     assert before == {name: digests.at_hand(name) for name in before if name != "torch"} | {

@@ -74,6 +74,7 @@ def test_an_attack_on_workers_that_forget_is_the_same_at_each_entry(method: str)
             assert adversary_of(other.fields) == adversary_of(run.fields)  # type: ignore[union-attr]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", MEMORY)
 def test_a_memory_makes_the_entry_matter(method: str) -> None:
     runs = [made(method=method, attack_entry=entry) for entry in ("gradient", "message", "state")]

@@ -538,6 +538,7 @@ def test_widths_for_print(
     assert int.from_bytes(header[16:20], "big") == pixels
 
 
+@pytest.mark.thorough
 def test_bars_stay_within_the_range_of_an_accuracy(grids: Path, dynabro: Dynabro) -> None:
     """The made-up accuracies are anywhere between 0 and 1, so that mean +- std leaves the range for
     some.
@@ -634,6 +635,7 @@ def test_bands_of_text_switching_are_a_standard_deviation(
             assert [band.min(), band.max()] == pytest.approx(edges)
 
 
+@pytest.mark.thorough
 def test_dynamic_rounds_that_are_borne(folder: Path, dynabro: Dynabro) -> None:
     """A mean loss of 0.045 is borne and 0.06 is not, nor a seed that loses 0.11; nor a number above
     one that is not borne.

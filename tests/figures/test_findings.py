@@ -55,6 +55,7 @@ def render() -> ModuleType:
     return module
 
 
+@pytest.mark.thorough
 def test_the_text_is_the_databases(render: ModuleType) -> None:
     """Rendered again they are the same, byte for byte; every query is used, and every claim belongs
     to a figure.
@@ -174,6 +175,7 @@ def test_readings_of_the_paper_are_apart(render: ModuleType) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_without_runs_nothing_is_decided(
     render: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

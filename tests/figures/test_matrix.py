@@ -43,6 +43,7 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_the_numbers_of_a_matrix(rules: Path, dynabro: Dynabro) -> None:
     outcome = dynabro("plot", "matrix", "mine", "--db", str(rules), "--format", "png,tex,html")
     assert (outcome.code, outcome.err) == (0, "")
@@ -77,6 +78,7 @@ def test_the_numbers_of_a_matrix(rules: Path, dynabro: Dynabro) -> None:
     assert Path("plots/matrix-mine.html").read_text().count("<b>") == 2
 
 
+@pytest.mark.thorough
 def test_a_clear_lead_is_no_tie(rules: Path, dynabro: Dynabro, tmp_path: Path) -> None:
     path = tmp_path / "clear.db"
     path.write_bytes(rules.read_bytes())
@@ -107,6 +109,7 @@ def test_a_sweep_is_drawn_by_its_grid(rules: Path, dynabro: Dynabro) -> None:
     assert set(drawn["n"]) == {3}
 
 
+@pytest.mark.thorough
 def test_a_rate_of_each_method_is_no_field_of_the_grid(folder: Path, dynabro: Dynabro) -> None:
     """The rates of the methods differ; the axis has what the grid varies, and the notes have the
     rates.
@@ -131,6 +134,7 @@ def test_a_rate_of_each_method_is_no_field_of_the_grid(folder: Path, dynabro: Dy
     )
 
 
+@pytest.mark.thorough
 def test_a_parameter_is_an_axis(folder: Path, dynabro: Dynabro) -> None:
     rows = [
         row
@@ -184,6 +188,7 @@ def test_names_colours_and_order(
     )
 
 
+@pytest.mark.thorough
 def test_the_files_of_a_plot_have_its_name_or_another(rules: Path, dynabro: Dynabro) -> None:
     curves = ("plot", "curves", "--db", str(rules))
     assert dynabro(*curves).out == "plots/curves.png  (12 runs)\n"
@@ -192,6 +197,7 @@ def test_the_files_of_a_plot_have_its_name_or_another(rules: Path, dynabro: Dyna
     assert dynabro(*curves, "--name", "../mine").code == 2
 
 
+@pytest.mark.thorough
 def test_sweeps_side_by_side(rules: Path, dynabro: Dynabro, tmp_path: Path) -> None:
     path = tmp_path / "two.db"
     path.write_bytes(rules.read_bytes())
@@ -218,6 +224,7 @@ def test_sweeps_side_by_side(rules: Path, dynabro: Dynabro, tmp_path: Path) -> N
     assert (problem.code, problem.out) == (66, "")
 
 
+@pytest.mark.thorough
 def test_a_heatmap_does_not_mix_budgets(folder: Path, dynabro: Dynabro) -> None:
     """No cell is the worst of two problems; with a panel each it is drawn."""
     settings = ("eval_every=10", "seeds=0..1", *AT_GRADIENT)

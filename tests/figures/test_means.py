@@ -46,6 +46,7 @@ def store(path: Path, rows: Mapping[str, Row], sweep: str = "mine") -> Path:
     return path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("field", VARIED)
 def test_no_mean_is_over_two_values_of_a_field(field: str, folder: Path, dynabro: Dynabro) -> None:
     """Each seed has another value: a cell has one of them, and no more than one run."""
@@ -83,6 +84,7 @@ def test_no_mean_is_over_two_values_of_a_field(field: str, folder: Path, dynabro
             ), (words, outcome.err)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["mnist-sf-cwtm", "mnist-sf-cwtm-curves"])
 def test_a_figure_of_a_sweep_refuses_what_differs(
     name: str, folder: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
@@ -105,6 +107,7 @@ def test_a_figure_of_a_sweep_refuses_what_differs(
     assert dynabro("plot", name, "--where", "batch_size = 16").code == 0
 
 
+@pytest.mark.thorough
 def test_curves_of_other_evaluations_and_histograms_of_other_workers(
     folder: Path, dynabro: Dynabro
 ) -> None:
@@ -156,6 +159,7 @@ def flagship(folder: Path) -> Path:
     return store(Path("results.db"), rows_of("mnist-sf-cwtm", *every), "mnist-sf-cwtm")
 
 
+@pytest.mark.thorough
 def test_runs_that_met_the_same_adversary_share_a_column(flagship: Path, dynabro: Dynabro) -> None:
     outcome = dynabro("compare", "--all", "method", "--format", "csv")
     cells = pd.read_csv(io.StringIO(outcome.out))
@@ -172,6 +176,7 @@ def test_runs_that_met_the_same_adversary_share_a_column(flagship: Path, dynabro
     assert "30 stored in results.db, 10 to do" in outcome.out  # momentum 0.99 is not stored
 
 
+@pytest.mark.thorough
 def test_readings_are_panels_and_compare_asks_which(flagship: Path, dynabro: Dynabro) -> None:
     other = {
         "method": "momentum",

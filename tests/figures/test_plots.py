@@ -497,6 +497,7 @@ def test_panels_share_their_vertical_axis_unless_told(
     assert [own[0].get_shared_y_axes().joined(*own[:2]) for own in panels] == [True, False]
 
 
+@pytest.mark.thorough
 def test_an_axis_of_switching_rates_says_what_k_counts(
     folder: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -571,6 +572,7 @@ def own(folder: Path, dynabro: Dynabro) -> Callable[..., Any]:
     return plotted
 
 
+@pytest.mark.thorough
 def test_a_title_has_what_is_fixed_and_not_the_default(own: Callable[..., Any]) -> None:
     _, figure = own()
     title = figure.get_suptitle()
@@ -582,6 +584,7 @@ def test_a_title_has_what_is_fixed_and_not_the_default(own: Callable[..., Any]) 
     assert outcome.problems == ["warning: letters that the font lacks are drawn as boxes: \u6570"]
 
 
+@pytest.mark.thorough
 def test_a_users_matplotlibrc_changes_nothing(folder: Path, own: Callable[..., Any]) -> None:
     own("--name", "a")
     with rc_context({"savefig.transparent": True, "font.size": 30}):

@@ -52,6 +52,7 @@ def test_digests_are_written_if_all_numbers_are_equal(
     assert query("SELECT code_digests FROM runs") == digests
 
 
+@pytest.mark.thorough
 def test_a_run_that_diverged_is_equal(
     dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,6 +141,7 @@ def started(compile_: str) -> dict[str, Any]:
 LAYERS = {"moments", "normal", "sums", "input_gradient", "dropped"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("choice", "layers", "says"),
     [("auto", LAYERS, "triton"), ("off", set(), "off")],
@@ -157,6 +158,7 @@ def test_a_run_on_a_gpu_uses_kernels_unless_it_is_told_not_to(
     assert launched == layers | {"order", "mean"}
 
 
+@pytest.mark.thorough
 def test_a_run_beside_a_gpu_without_a_c_compiler(without_compiler: FakeGPU) -> None:
     with without_compiler.allowed():
         assert started("auto")["compile"] == f"off: {NO_COMPILER}"

@@ -115,6 +115,7 @@ def test_parts_of_a_gpu_have_the_same_size(
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
+@pytest.mark.thorough
 @table
 @given(
     workers=st.integers(1, 4),
@@ -212,6 +213,7 @@ def test_batch_norm(
         check(seeded(build, seed), 2 * inputs + 1, labels, batches, kind, first=kind)
 
 
+@pytest.mark.thorough
 def test_mini_batches_are_not_normalised_together() -> None:
     # the same six samples as one mini-batch or as three: batch norm must tell them apart, or the
     # cases above prove nothing
@@ -226,6 +228,7 @@ def test_mini_batches_are_not_normalised_together() -> None:
     assert float((engine.statistics - statistics).norm() / statistics.norm()) > 1e-3
 
 
+@pytest.mark.thorough
 def test_buffers_are_left_to_the_server() -> None:
     for kind in (SHARED, LOOP):
         model = registered("cnn-cifar").double()
@@ -357,6 +360,7 @@ def test_an_error_of_the_model_is_the_users_to_see() -> None:
         )
 
 
+@pytest.mark.thorough
 @table
 @given(
     workers=st.integers(1, 4),
@@ -618,6 +622,7 @@ def nodes_of_autograd() -> list[Tensor]:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["mlp", "cnn-cifar"])
 def test_a_pass_leaves_no_node_of_autograd_behind(name: str) -> None:
     """A node that waits for garbage collection keeps its stream, and then no other stream can be

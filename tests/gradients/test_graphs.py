@@ -181,6 +181,7 @@ def test_one_shape_that_cannot_be_captured_leaves_the_others() -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("part", ["losses", "statistics"])
 def test_a_replay_that_forgets_losses_or_statistics_is_not_used(part: str) -> None:
     _, engine, graphed = pair(registered("cnn-cifar"), lambda run: forgetful(run, engine, part))

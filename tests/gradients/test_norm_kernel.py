@@ -73,6 +73,7 @@ def limits(
     return [*found, places * given * normal, places * given]
 
 
+@pytest.mark.thorough
 @settings(max_examples=80, deadline=None)
 @given(
     workers=st.integers(1, 3),

@@ -46,6 +46,7 @@ def folds(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return seen
 
 
+@pytest.mark.thorough
 @settings(deadline=None, derandomize=True, max_examples=25)
 @given(
     workers=st.integers(1, 4),

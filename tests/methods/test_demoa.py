@@ -108,6 +108,7 @@ def test_rules_that_know_workers_by_number_may_be_behind_it() -> None:
     assert np.isfinite(outcome.norms).all()
 
 
+@pytest.mark.thorough
 def test_an_attack_that_sees_the_defence_sees_all_messages() -> None:
     """optimal-ipm asks for aggregates of what the answering workers would send: its search finds
     what harms the run more.

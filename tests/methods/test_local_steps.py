@@ -134,6 +134,7 @@ def test_whole_runs(attack: str, entry: str, sends: str, clock: str) -> None:
     assert any(item.dynamic for item in outcome.rounds) == (clock == "computation")
 
 
+@pytest.mark.thorough
 def test_one_step_is_sgd() -> None:
     one, sgd = (quadratic(method=text, **FIELDS) for text in ("local-steps:H=1", "sgd"))
     assert_allclose(one.gaps, sgd.gaps, rtol=1e-12)

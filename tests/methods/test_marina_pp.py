@@ -45,6 +45,7 @@ def test_plans() -> None:
     assert counts == pytest.approx([0.4] * 10, abs=0.05)
 
 
+@pytest.mark.thorough
 def test_defaults() -> None:
     # 20 mini-batches take all samples: p = 1/20; without samples 10 are fresh, and p = 1/10. A
     # fifth of 10 and of 11 workers
@@ -147,6 +148,7 @@ FIELDS: dict[str, Any] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("attack", "entry", "chosen", "f", "alpha"),
     [

@@ -106,6 +106,7 @@ def test_a_worker_that_is_byzantine_from_the_start_remembers_nothing(mode: str) 
     assert state["momentum"].flatten().tolist() == [0.0, 2.0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["frozen", "reset"])
 def test_workers_recover_from_an_attack_that_their_memory_would_keep(mode: str) -> None:
     """Every worker is Byzantine at some time, and then sends an Inf, which a poisoned momentum

@@ -208,6 +208,7 @@ def test_values_are_means_over_the_seeds(tmp_path: Path) -> None:
         assert (status, value) == ("finished", pytest.approx(sum(own) / 2))
 
 
+@pytest.mark.thorough
 def test_another_search_of_the_same_name_is_refused(tmp_path: Path) -> None:
     make(small(("trials: 14", "trials: 1")), tmp_path / "r.db")
     with pytest.raises(SpecError, match="name=small: another search is stored under this name"):
@@ -216,6 +217,7 @@ def test_another_search_of_the_same_name_is_refused(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "r.db")) == 2
 
 
+@pytest.mark.thorough
 def test_of_two_searches_of_a_name_that_begin_together_the_second_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +242,7 @@ def test_of_two_searches_of_a_name_that_begin_together_the_second_is_refused(
     assert len(rows(tmp_path / "r.db")) == 3
 
 
+@pytest.mark.thorough
 def test_another_spelling_continues_a_search(tmp_path: Path) -> None:
     """Of numbers, and of what has no order; tests/search/test_file.py has more."""
     pairs = (
@@ -253,6 +256,7 @@ def test_another_spelling_continues_a_search(tmp_path: Path) -> None:
     assert rows(tmp_path / "r.db") == rows(tmp_path / "whole.db")
 
 
+@pytest.mark.thorough
 def test_trials_of_another_search_are_found(tmp_path: Path) -> None:
     """As version 1.0.0 mixed them."""
     make(small(FEW), tmp_path / "r.db")
@@ -263,6 +267,7 @@ def test_trials_of_another_search_are_found(tmp_path: Path) -> None:
         make(small(("trials: 14", "trials: 4")), tmp_path / "r.db")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("added", "number"), [("sampler: grid", 6), (f"first: [{', '.join(ASKED)}, {{attack: sf}}]", 5)]
 )
@@ -289,6 +294,7 @@ def test_a_grid_and_first_trials_that_are_added_are_made(
             assert [json.loads(row[3]) == yaml.safe_load(asked) for row in found].index(True) > 2
 
 
+@pytest.mark.thorough
 def test_choices_of_first_that_cannot_run_are_named(tmp_path: Path) -> None:
     search = small(
         FEW,
@@ -322,6 +328,7 @@ def test_pruned_runs_are_stored_and_have_no_result(tmp_path: Path) -> None:
     ) == [(0,)]
 
 
+@pytest.mark.thorough
 def test_the_pruner_sees_the_stored_evaluations(tmp_path: Path) -> None:
     make(small(("trials: 14", "trials: 3")), tmp_path / "r.db")
     engine = open_for_writing(str(tmp_path / "r.db"))
@@ -369,6 +376,7 @@ def test_a_plugin_that_raises_ends_the_trial_and_not_the_search(tmp_path: Path) 
         assert (status == "failed") == ("own" in parameters) == (value is None)
 
 
+@pytest.mark.thorough
 def test_failed_trials_are_repeated_if_asked(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     flag.touch()
@@ -408,6 +416,7 @@ def test_a_trial_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_trials_of_other_code_are_repeated_if_asked(tmp_path: Path) -> None:
     search = small(FEW, ("cwmed", "own"), ("then: {seeds: 0..2, best: 2}", ""))
     with fresh():
@@ -430,6 +439,7 @@ def test_trials_of_other_code_are_repeated_if_asked(tmp_path: Path) -> None:
     assert all(row[5] != old[5] for row, old in zip(after, before, strict=True))
 
 
+@pytest.mark.thorough
 def test_the_repetitions_wait_for_the_trials_of_another_command(tmp_path: Path) -> None:
     """The other command is alive, until it is waited for."""
     path = tmp_path / "r.db"
@@ -647,6 +657,7 @@ def _ended(path: Path) -> int:
     return 0
 
 
+@pytest.mark.thorough
 def test_the_first_seed_of_a_proposal_decides_about_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -685,6 +696,7 @@ def test_the_first_seed_of_a_proposal_decides_about_the_others(
     assert counts.count(1) == 12
 
 
+@pytest.mark.thorough
 def test_importances_are_of_the_choices_that_all_trials_have(tmp_path: Path) -> None:
     search = small(("trials: 14", "trials: 20\nsampler: random"))
     path = tmp_path / "results.db"

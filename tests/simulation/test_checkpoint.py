@@ -331,6 +331,7 @@ def zipped(content: Any) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("error")
 def test_what_cannot_be_gone_on_from_is_left_alone(tmp_path: Path) -> None:
     run = resolve(RunSpec(**DIGITS, method="momentum"))

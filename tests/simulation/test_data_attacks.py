@@ -153,6 +153,7 @@ def test_where_no_worker_is_honest_there_is_no_loss() -> None:
     assert None not in of(negated, "train_loss")[1:]
 
 
+@pytest.mark.thorough
 def test_it_is_an_attack() -> None:
     """All workers on wrong labels learn them: accuracy falls under guessing, and under a run
     without attack.

@@ -284,6 +284,7 @@ def test_the_rule_is_compiled_and_the_attack_is_not() -> None:
     assert compiled == ["messages_of", "conclude"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("attack", ["optimal-alie:evals=5,delta=1", "fang-krum"])
 def test_compiled_is_eager(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced as one graph, and not compiled, so that it is quick."""

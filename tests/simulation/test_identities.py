@@ -123,6 +123,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("attack", "cell"), [*(("ipm", cell) for cell in CELLS), ("alie", CELLS[0])]
 )

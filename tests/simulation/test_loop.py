@@ -64,6 +64,7 @@ def test_accounting(method: str, budget: int, every: int) -> None:
             assert item.cost == (2**item.level if item.level <= jmax else 1)
 
 
+@pytest.mark.thorough
 def test_levels_of_every_kind_occur_and_the_last_round_may_overshoot() -> None:
     outcome = quadratic(method="dynabro:jmax=3", budget=1000, eval_every=50)
     assert {item.cost for item in outcome.rounds} == {1, 2, 4, 8}
@@ -151,6 +152,7 @@ def test_finished_repeats_the_last_evaluation() -> None:
 BERNOULLI = "bernoulli:p=0.1,D=4,delta_max=0.48"
 
 
+@pytest.mark.thorough
 def test_methods_of_one_seed_face_the_same_identities_round_by_round() -> None:
     common = {"workers": 17, "byzantine": 8, "switching": BERNOULLI, "seed": 6}
     runs = [
@@ -342,6 +344,7 @@ def test_a_path_is_that_of_its_gaps() -> None:
         assert item.gap == pytest.approx(first**2 + first * second + second**2, rel=1e-7)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["sgd", "momentum", "dynabro:jmax=3"])
 def test_squared_gradients_are_summed_over_rounds(method: str) -> None:
     """A = [[2, 1], [1, 2]]; the x_t before each round are the models of all evaluations except the

@@ -117,6 +117,7 @@ vector is further than six root-mean-square lengths from its centre with probabi
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_aggregates_meet_equation_3_with_the_c_of_lemma_3_3(attack: str) -> None:
     """E|g^j - grad|^2 <= c^2/2^j at every level: error probability below 1e-6 over all of them."""

@@ -162,6 +162,7 @@ def test_nobody_else_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == honest
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", ["logistic", "cnn-digits"])
 def test_a_sample_of_byzantine_workers_alone(model: str) -> None:
     """Two of nine answer, and now and then both are Byzantine: then they count as honest, as where

@@ -129,6 +129,7 @@ def test_how_long_a_worker_stays_poisoned(entry: str) -> None:
     assert_allclose([item.aggregation_error for item in outcome.rounds], expected, rtol=1e-9)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["sgd", "dynabro:jmax=3"])
 def test_where_the_attack_enters_is_all_the_same_without_memory(method: str) -> None:
     gradient, message, state = (
@@ -161,6 +162,7 @@ def test_heavy_ball_is_ema_at_a_larger_learning_rate(attack: str) -> None:
     assert_allclose(np.array(ema.norms) / np.array(heavy.norms), 1 - 0.9, rtol=1e-9)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("attack", ["none", "sf", "alie"])
 def test_beta_zero_and_jmax_zero_are_sgd(attack: str) -> None:
     common = {"attack": attack, "workers": M, "byzantine": F, "budget": 50, "learning_rate": RATE}
@@ -301,6 +303,7 @@ def test_filter_option2(bound: float, clock: str) -> None:
     assert outcome.started.record["aggregator"] == "mfm"
 
 
+@pytest.mark.thorough
 def test_a_filter_that_accepts_all_changes_nothing() -> None:
     common = {"aggregator": "cwtm", "workers": M, "byzantine": F, "budget": BUDGET}
     free = quadratic(method="dynabro", **common)

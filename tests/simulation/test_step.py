@@ -48,6 +48,7 @@ def test_adagrad_norm_of_gradients_whose_squares_are_no_numbers(size: float) -> 
     assert x.tolist() == pytest.approx([-0.6 * (1 + 0.5**0.5), -0.8 * (1 + 0.5**0.5)], rel=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fraction", "budget", "first"), [(0.1, 30, 3), (0.29, 100, 29), (0.55, 100, 55), (0.25, 10, 3)]
 )

@@ -104,6 +104,7 @@ def thinned(seed: int) -> list[events.Event]:
     return [start, points[0], begin, points[1], end, points[2], made.finished(12)]
 
 
+@pytest.mark.thorough
 @made.both
 def test_a_sound_database_has_no_problem(filled: str) -> None:
     report = check(filled)

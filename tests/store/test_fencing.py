@@ -129,6 +129,7 @@ def dead() -> str:
     ).stdout.strip()
 
 
+@pytest.mark.thorough
 def test_a_process_that_has_ended_is_known_to_be_dead_at_once(
     engine: Engine, database: str, dead: str
 ) -> None:
@@ -153,6 +154,7 @@ NOW = dt.datetime(2026, 1, 1, 12)
 DAY = 86400.0
 
 
+@pytest.mark.thorough
 def test_when_an_owner_is_presumed_dead(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     me = new_owner()
     machine, pid, beginning, _ = me.split(":")

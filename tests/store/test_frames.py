@@ -34,6 +34,7 @@ def test_runs_have_dates_and_parameters(database: Path) -> None:
     assert set(evaluations["run_id"]) == set(runs["id"])
 
 
+@pytest.mark.thorough
 def test_a_condition(database: Path) -> None:
     runs, evaluations = load(str(database), "method = 'sgd'")
     assert set(runs["method"]) == {"sgd"}

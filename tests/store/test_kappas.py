@@ -79,6 +79,7 @@ def test_what_is_wrong_is_told_and_not_merged(changed: str, problem: str, path: 
     assert check(str(target)).problems == []
 
 
+@pytest.mark.thorough
 @both
 def test_merging(engine: Engine, database: str, tmp_path: Path) -> None:
     other = tmp_path / "other.db"

@@ -87,6 +87,7 @@ def statuses(database: str) -> dict[str, str]:
     return {key: status for key, status in read(database, "SELECT run_key, status FROM runs")}  # noqa: C416
 
 
+@pytest.mark.thorough
 def test_everything_comes_over(pair: tuple[str, str]) -> None:
     other, database = pair
     fill(other)
@@ -132,6 +133,7 @@ def test_everything_comes_over(pair: tuple[str, str]) -> None:
     assert check(database).problems == []
 
 
+@pytest.mark.thorough
 def test_a_second_merge_does_nothing(pair: tuple[str, str]) -> None:
     other, database = pair
     fill(other)
@@ -239,6 +241,7 @@ def test_a_run_without_a_result_comes_only_where_there_is_nothing_of_it(
     assert read(database, "SELECT status, rounds, error FROM runs") == [("failed", 0, "here")]
 
 
+@pytest.mark.thorough
 def test_a_rehearsal_says_what_would_be_done_and_writes_nothing(pair: tuple[str, str]) -> None:
     other, database = pair
     fill(other)
@@ -348,6 +351,7 @@ def test_an_unsound_search_is_left_out(sql: str, problem: str, database: str, ot
     assert check(database).problems == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("content", [b"", b"no zlib", zlib.compress(b"other changes")])
 def test_changes_that_are_not_what_the_run_names(content: bytes, database: str, other: str) -> None:
     record(open_for_writing(other), sound.run(1), origin=Origin("c", b"changes"))

@@ -142,6 +142,7 @@ OPEN = (
 )
 
 
+@pytest.mark.thorough
 def test_four_processes_make_the_tables_at_once(database: str) -> None:
     assert at_once(database, OPEN, 4) == ["made\n"] * 4
     assert read(database, "SELECT version_num FROM alembic_version") == [(f"{SCHEMA_VERSION:04}",)]

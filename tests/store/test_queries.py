@@ -344,6 +344,7 @@ def test_a_large_result_comes_in_order_and_as_it_is_read(reader: Engine) -> None
     assert rows == [(x, x * x) for x in range(count)]
 
 
+@pytest.mark.thorough
 def test_a_large_export_keeps_the_order_of_rounds(engine: Engine, database: str) -> None:
     count = 2 * queries.FETCH_ROWS + 3
     record(engine, [started(), rounds(0, count - 1)]).interrupted()

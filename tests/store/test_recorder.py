@@ -676,6 +676,7 @@ CELL = [
 ]
 
 
+@pytest.mark.thorough
 def test_the_view_of_final_accuracies_equals_pandas(cells: Engine) -> None:
     with cells.connect() as connection:
         view = (
@@ -738,6 +739,7 @@ def test_the_interval_of_the_view_is_of_the_runs_with_an_accuracy(
         )
 
 
+@pytest.mark.thorough
 def test_the_view_of_byzantine_counts_equals_pandas(cells: Engine) -> None:
     with cells.connect() as connection:
         view = pd.read_sql("SELECT * FROM byzantine_histogram", connection)

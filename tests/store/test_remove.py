@@ -61,6 +61,7 @@ def ids(database: str) -> list[int]:
     return [row[0] for row in read(database, "SELECT id FROM runs ORDER BY id")]
 
 
+@pytest.mark.thorough
 @both
 def test_all_of_a_run_goes_and_nothing_else(
     engine: Engine, database: str, files: SideFiles

@@ -39,6 +39,7 @@ LACKING = [
 ]
 
 
+@pytest.mark.thorough
 @made.both
 def test_a_trigger_empties_nothing(engine: Engine, database: str, tmp_path: Path) -> None:
     record(engine, sound.run(1))

@@ -64,6 +64,7 @@ def test_the_sets_are_those_of_periodic() -> None:
         state = rule.learn(state, 0.0)
 
 
+@pytest.mark.thorough
 def test_a_run_moves_as_the_acceptance_of_its_rounds_says() -> None:
     """Sign flipping against CWTM on the quadratic: the schedule follows from the recorded rounds,
     and is stored.

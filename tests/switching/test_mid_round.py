@@ -43,6 +43,7 @@ def test_the_sets_are_those_of_periodic_and_change_at_half_of_a_round() -> None:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("K", [1, 4])
 def test_one_round_in_k_is_dynamic_whatever_its_level(K: int) -> None:
     done = rounds(switching=f"mid-round:K={K}")
@@ -59,6 +60,7 @@ def test_identities_change_between_rounds_if_the_clock_counts_those() -> None:
     assert [item.round for item in done if item.switched] == list(range(4, len(done), 4))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["dynabro:jmax=3", "dynabro:jmax=3,filter=option1"])
 def test_the_schedule_can_be_drawn_again(method: str) -> None:
     """Also behind the computations that measure V, which belong to no round."""

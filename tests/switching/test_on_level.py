@@ -63,6 +63,7 @@ def test_within_a_round_of_many_computations_identities_change_where_the_clock_c
     assert [item.dynamic for item in done] == [item.cost >= 4 for item in done]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("clock", ["round", "computation"])
 @pytest.mark.parametrize("method", ["dynabro:jmax=3", "dynabro:jmax=3,filter=option1"])
 def test_the_schedule_can_be_drawn_again(clock: str, method: str) -> None:

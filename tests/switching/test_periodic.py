@@ -29,6 +29,7 @@ def test_successive_sets_differ() -> None:
     assert int((masks[1:] == masks[:-1]).all(1).sum()) < 8
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("m", "f"), [(17, 8), (6, 1)])
 def test_uniform_over_workers(m: int, f: int) -> None:
     """A chi-square test, wrong with probability 1e-6 for a uniform draw.

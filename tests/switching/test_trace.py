@@ -206,6 +206,7 @@ def test_what_has_no_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
         resolve(RunSpec(switching="trace:file=s.csv"))
 
 
+@pytest.mark.thorough
 def test_a_long_schedule_of_many_workers_takes_no_table_of_both() -> None:
     """10^4 rows of 10^5 workers would be a gigabyte of masks."""
     write("tick,byzantine\n" + "".join(f"{tick},{tick + 1}\n" for tick in range(10_000)))

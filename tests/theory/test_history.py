@@ -82,6 +82,7 @@ def test_the_largest_first_round_of_marina_is_remembered_to_the_next() -> None:
         assert history_window(made) == Window(following, True, False)
 
 
+@pytest.mark.thorough
 def test_what_the_noise_is_measured_in_does_not_matter() -> None:
     for noise in (0.01, 1.0, 300.0):
         assert history_window(run("safeguard:T0=5,T1=11"), 100, noise) == Window(11, True, True)

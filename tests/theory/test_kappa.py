@@ -79,6 +79,7 @@ def test_the_exact_kappa_of_the_median(m: int, f: int) -> None:
     assert not found.unbounded
 
 
+@pytest.mark.thorough
 def test_random_moves_climb_to_the_worst_case() -> None:
     """Among 0, ..., 8 the first four are Byzantine: median 4, honest mean 6 and variance 2 give 2;
     the exact value is 4.
@@ -179,6 +180,7 @@ def test_a_wrong_bound_is_found_out() -> None:
 # --- the search
 
 
+@pytest.mark.thorough
 def test_the_worst_input_has_the_ratio_that_is_told() -> None:
     own = rule("gm", 5, 2)
     found = search(own, QUICK)
@@ -187,6 +189,7 @@ def test_the_worst_input_has_the_ratio_that_is_told() -> None:
     assert found.row["worst"] == found.worst.tolist()
 
 
+@pytest.mark.thorough
 def test_a_seed_is_a_search() -> None:
     own, effort = rule("krum", 7, 2), Effort(restarts=3, steps=40)
     first, again = search(own, effort), search(own, effort)
@@ -196,6 +199,7 @@ def test_a_seed_is_a_search() -> None:
     assert not np.array_equal(first.worst, other.worst)
 
 
+@pytest.mark.thorough
 def test_more_effort_finds_no_less() -> None:
     own = rule("krum", 7, 2)
     assert (

@@ -38,6 +38,7 @@ def points(database: Path, seeds: str = "seeds=0..1") -> pd.DataFrame:
 # --- reading
 
 
+@pytest.mark.thorough
 def test_exponents_of_made_up_runs(database: Path) -> None:
     """Seeds are 10 % above and below, and means exact; see ``made_rates.value``."""
     found = {(one.part, one.setting): one for one in rate.slopes(points(database))}
@@ -70,6 +71,7 @@ def test_points_of_made_up_runs(database: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_the_excess_is_over_the_run_of_the_same_seed(tmp_path: Path) -> None:
     """Without a static run of its seed a run has no excess, and makes its point none."""
     path = tmp_path / "one.db"
@@ -82,6 +84,7 @@ def test_the_excess_is_over_the_run_of_the_same_seed(tmp_path: Path) -> None:
     assert rate.series(found, "delta", "mfm")["mean"].notna().all()
 
 
+@pytest.mark.thorough
 def test_a_point_that_is_no_number(tmp_path: Path) -> None:
     path = tmp_path / "diverged.db"
     fill(path, ("seeds=0",), known=False)
@@ -198,6 +201,7 @@ def test_verdicts(changed: dict[str, Any], verdict: str) -> None:
     assert slope._replace(**changed).verdict == verdict
 
 
+@pytest.mark.thorough
 def test_unclear_points_and_a_control_that_has_not_been_run(tmp_path: Path) -> None:
     """With two seeds 10% apart, Student's interval is 1.27 times the mean on each side: every point
     is unclear.

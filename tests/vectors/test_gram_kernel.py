@@ -130,6 +130,7 @@ def test_in_a_compiled_function_it_is_the_same_matrix(exponent: int, spread: flo
     torch.testing.assert_close(apart, squared_distances(module.gram(messages)), rtol=2e-5, atol=0)
 
 
+@pytest.mark.thorough
 def test_the_kernel_serves_compiled_functions_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run without compiling keeps its numbers bit for bit."""
     asked: list[int] = []

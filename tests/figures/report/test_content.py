@@ -34,6 +34,7 @@ def test_cells_have_the_numbers_of_the_database(gathered: Gathered, real_databas
     ]
 
 
+@pytest.mark.thorough
 def test_every_run_is_there_with_its_cell(gathered: Gathered, real_database: Path) -> None:
     found = gathered()
     methods = next(k for k, field in enumerate(found["fields"]) if field["name"] == "method")
@@ -127,6 +128,7 @@ def test_a_timeline_of_stored_identities(
     assert sorted(line["spans"]) == [[1, 0, 25], [2, 25, line["ticks"]], [3, 0, 25]]
 
 
+@pytest.mark.thorough
 def test_an_unknown_strategy_has_no_timeline(
     gathered: Gathered, real_database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +175,7 @@ def test_a_sweep_is_described_by_its_file(
     ]
 
 
+@pytest.mark.thorough
 def test_findings_compare_the_methods(gathered: Gathered) -> None:
     found = gathered(where="task = 'digits'")["findings"]
     assert [table["caption"].partition(": ")[2] for table in found] == [
@@ -191,6 +194,7 @@ def test_findings_compare_the_methods(gathered: Gathered) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_findings_with_few_seeds_and_several_cells_say_so(
     gathered: Gathered, real_database: Path, tmp_path: Path
 ) -> None:

@@ -100,6 +100,7 @@ def test_only_the_programs_of_the_page_may_run_and_nothing_is_loaded(plain: str)
     assert all(not link or link.startswith("#") for link in links)
 
 
+@pytest.mark.thorough
 def test_the_page_is_for_everybody(plain: str) -> None:
     found = Parsed(plain)
     tags: dict[str, list[dict[str, Any]]] = {}
