@@ -28,22 +28,13 @@ def columns() -> str:
     lines = ["# Tables and columns"]
     for table in metadata.tables.values():
         lines += ["", f"## {table.name}", "", *_wrapped(_first_upper(f"{table.comment}.")), ""]
-        lines += ["| column | type | meaning |", "| --- | --- | --- |"]
-        lines += [
-            f"| `{column.name}` | {_kind(column.type)} | {column.comment} |"
-            for column in table.columns
-        ]
+        for column in table.columns:
+            kind = _kind(column.type)
+            lines += _wrapped(f"- `{column.name}` ({kind}): {column.comment}", "  ")
     for view, meaning in VIEWS.items():
-        lines += [
-            "",
-            f"## {view}",
-            "",
-            *_wrapped(f"A view: {meaning}.{_shared(view)}"),
-            "",
-            "| column | meaning |",
-            "| --- | --- |",
-        ]
-        lines += [f"| `{column}` | {about} |" for column, about in OF_VIEWS[view].items()]
+        lines += ["", f"## {view}", "", *_wrapped(f"A view: {meaning}.{_shared(view)}"), ""]
+        for name, about in OF_VIEWS[view].items():
+            lines += _wrapped(f"- `{name}`: {about}", "  ")
     return "\n".join(lines) + "\n"
 
 
