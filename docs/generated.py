@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dynabro_cli.components import Entry, format_value
-from dynabro_cli.components.aliases import ALIASES, Alias
+from dynabro_cli.components.aliases import ALIASES, Alias, squashed
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures.report.site import OF_VIEWS, VIEWS
@@ -25,12 +25,17 @@ WIDTH = 120
 
 def columns() -> str:
     """Return the page of all tables, views and columns, from their comments."""
-    lines = ["# Tables and columns"]
+    lines = [
+        "# Tables and columns",
+        "",
+        "Columns of tables are text unless another type is in brackets.",
+    ]
     for table in metadata.tables.values():
         lines += ["", f"## {table.name}", "", *_wrapped(_first_upper(f"{table.comment}.")), ""]
         for column in table.columns:
             kind = _kind(column.type)
-            lines += _wrapped(f"- `{column.name}` ({kind}): {column.comment}", "  ")
+            name = f"`{column.name}`" if kind == "text" else f"`{column.name}` ({kind})"
+            lines += _wrapped(f"- {name}: {column.comment}", "  ")
     for view, meaning in VIEWS.items():
         lines += ["", f"## {view}", "", *_wrapped(f"A view: {meaning}.{_shared(view)}"), ""]
         for name, about in OF_VIEWS[view].items():
@@ -56,15 +61,20 @@ def components() -> str:
         for name, entry in registry.entries().items():
             also = [_names(alias) for alias in ALIASES.get(kind, ()) if alias.text == name]
             names = f" *Also* {', '.join(also)}." if also else ""
-            lines += _wrapped(_markdown(f"- `{name}`: {entry.summary}") + names, "  ")
+            lines += _wrapped(_markdown(f"- `{name}`: {_about(entry)}") + names, "  ")
     lines += ["", "## Names of other libraries", ""]
-    lines.append("These names stand for a component with parameters, or for no component here:")
-    lines.append("")
+    lines += ["These names stand for a component with parameters:", ""]
+    missing = []
     for kind, registry in REGISTRIES.items():
         for alias in ALIASES.get(kind, ()):
-            if alias.text not in registry.entries():
-                meaning = f"`{alias.text}`" if alias.text else "no component"
-                lines += _wrapped(f"- {kind}: {_names(alias)}: {meaning}", "  ")
+            if not alias.text:
+                missing.append(_names(alias))
+            elif alias.text not in registry.entries():
+                lines.append(f"- {kind}: {_names(alias)}: `{alias.text}`")
+    lines.append("")
+    lines += _wrapped(
+        f"dynabro has no component for {', '.join(missing)}. `dynabro show NAME` says what is near."
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -87,6 +97,12 @@ def component(kind: str, entry: Entry[Any]) -> str:
         f"**Source:** `dynabro_cli/{kind}/{source}`",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _about(entry: Entry[Any]) -> str:
+    """Return a component's line without a title that only repeats its name."""
+    title, _, rest = entry.summary.partition(": ")
+    return rest if squashed(title) == squashed(entry.name) else entry.summary
 
 
 def _shared(view: str) -> str:
