@@ -65,8 +65,7 @@ SAMPLERS = [
 @pytest.mark.parametrize(
     "pairs",
     [
-        SAMPLERS[0],
-        *(pytest.param(pairs, marks=pytest.mark.thorough) for pairs in SAMPLERS[1:2]),
+        *(pytest.param(pairs, marks=pytest.mark.thorough) for pairs in SAMPLERS[:2]),
         *(pytest.param(pairs, marks=pytest.mark.slow) for pairs in SAMPLERS[2:]),
     ],
     ids=["tpe", "median", "halving", "seeds", "random", "cmaes"],
