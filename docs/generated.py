@@ -49,11 +49,11 @@ def components() -> str:
         "# Components",
         "",
         *_wrapped(
-            "`dynabro show KIND/NAME` prints the definition, parameters and reference of a "
-            "component. A name after *also* is the component's name in ByzFL, Blades or "
-            "ByzPy, and can be typed in any spelling: `TrMean`, `tr_mean`, `tr-mean`. It means "
-            "the algorithm as it is defined here. A star marks a name whose definition differs. "
-            "`dynabro show NAME` says how, and what to type for the other definition."
+            "`dynabro show KIND/NAME` prints a component's definition, parameters and reference. "
+            "Names after *also* come from ByzFL, Blades or ByzPy. They can be typed in any "
+            "spelling (`TrMean`, `tr_mean`, `tr-mean`), and mean the algorithm as it is defined "
+            "here. A star marks another definition there. `dynabro show NAME` says how it "
+            "differs, and what to type for it."
         ),
     ]
     for kind, registry in REGISTRIES.items():

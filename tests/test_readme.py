@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from dynabro_cli import __version__, errors
+from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.experiment.spec import RunSpec, fields
 from dynabro_cli.machine.settings import SETTINGS
 from dynabro_cli.store.open.engine import open_read_only
@@ -195,7 +196,10 @@ def test_every_view_is_documented(database: Path) -> None:
 
 
 def test_every_status_is_documented() -> None:
-    assert set(STATUSES) <= set(quoted(page("columns")))
+    (line,) = re.findall(
+        r"^- `status`: .*(?:\n  .*)*", page("columns").partition("## evaluations")[0], re.M
+    )
+    assert set(STATUSES) <= set(quoted(line))
 
 
 # --- exit codes
@@ -297,8 +301,6 @@ def test_every_table_and_column_has_a_meaning() -> None:
 
 
 def test_every_component_has_a_page() -> None:
-    from dynabro_cli.experiment.resolve import REGISTRIES
-
     component = runpy.run_path(str(ROOT / "docs" / "generated.py"))["component"]
     for kind, registry in REGISTRIES.items():
         for name, entry in registry.entries().items():
@@ -315,6 +317,16 @@ def test_links_lead_somewhere(path: Path) -> None:
         if anchor:
             titles = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in {title.lower().replace(" ", "-") for title in titles}, anchor
+
+
+def test_the_readme_counts_components() -> None:
+    def number(kind: str) -> int:
+        return len(set(REGISTRIES[kind].entries()) - {"none"})
+
+    text = DOCUMENTS[ROOT / "README.md"]
+    numbers = ", ".join(str(number(kind)) for kind in ("aggregators", "pre_aggregators", "attacks"))
+    assert f"| aggregators, pre-aggregators, attacks | {numbers} |" in text
+    assert f"| {number('switching')} switching strategies |" in text
 
 
 def test_the_readme_is_short() -> None:

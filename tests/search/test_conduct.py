@@ -102,16 +102,7 @@ def test_a_search_in_postgresql_ends_and_goes_on_as_in_a_file(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "name",
-    [
-        "trials_of",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("curves_of", "ends_of", "file_text")
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ["trials_of", "curves_of", "ends_of", "file_text"])
 def test_a_search_waits_for_a_server_that_drops_its_connections(
     name: str, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +139,7 @@ def test_the_steps_of_a_trial_give_the_same_after_their_own_commit(tmp_path: Pat
         assert not trials.begin(connection, "small", 2, command, {"a": 1}, ["k"])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_a_search_on_a_ray_cluster_has_the_values_of_one_here(tmp_path: Path) -> None:
     """Random proposals do not depend on the order in which trials end."""
