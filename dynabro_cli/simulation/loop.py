@@ -25,20 +25,23 @@ from dynabro_cli.events import (
 )
 from dynabro_cli.experiment.complete import CompleteSpec, parse_drops
 from dynabro_cli.gradients.generators import generators_kept, seed_generators
+from dynabro_cli.gradients.graphs import Graphed
 from dynabro_cli.methods._api import GatheringMethod, Plan, senders
 from dynabro_cli.simulation.checkpoint import Checkpoint
-from dynabro_cli.simulation.problem.interface import STATISTICS_MOMENTUM
+from dynabro_cli.simulation.problem.interface import MOST_COMPUTATIONS, STATISTICS_MOMENTUM
 from dynabro_cli.simulation.round.acceptance import Probe
 from dynabro_cli.simulation.round.attacker import advance
 from dynabro_cli.simulation.round.gathering import gather
-from dynabro_cli.simulation.round.identities import Identities, identify
-from dynabro_cli.simulation.round.parts import Parts, State
+from dynabro_cli.simulation.round.identities import Drawn, Identities, identify
+from dynabro_cli.simulation.round.inputs import Inputs, at_hand, with_draws
+from dynabro_cli.simulation.round.parts import HELD, Parts, State
 from dynabro_cli.simulation.round.prefixes import Prefixes
 from dynabro_cli.simulation.round.records import (
+    NUMBERS,
+    Numbers,
     Record,
     changes_of,
     point,
-    read,
     round_event,
     totals_after,
 )
@@ -87,15 +90,19 @@ class Step:
         self._adaptive = spec.lr_rule == "adagrad-norm"
         self.squares = x.new_zeros((), dtype=torch.float64)
 
-    def update(self, x: Tensor, direction: Tensor, spent: int) -> Tensor | float:
-        """Move ``x`` in place along ``direction``, after ``spent`` computations; return the
-        learning rate used.
-        """
-        rate: Tensor | float = self._rate
+    def rate(self, spent: int) -> Tensor:
+        """Return the rate of ``fixed`` after ``spent`` computations, on the CPU."""
+        rate = self._rate
         for start, factor in self._drops:
             # binary fractions: 0.55 of a budget of 100 is 55.00000000000001
             if spent >= start - 1e-9:
                 rate *= factor
+        return torch.tensor(rate, dtype=torch.float64)
+
+    def update(self, x: Tensor, direction: Tensor, rate: Tensor) -> Tensor:
+        """Move ``x`` in place along ``direction`` by the ``rate`` of ``fixed``; return the learning
+        rate used.
+        """
         if self._adaptive:
             self.squares += length(direction).square()
             rate = torch.where(self.squares > 0, self._rate / self.squares.sqrt(), 0.0)
@@ -124,13 +131,20 @@ class Simulation:
         # for the round.
         self._loss = parts.problem.x.new_zeros(())
         self._loss_count = self._loss.clone()
+        self._ring = self._loss.new_zeros(FLUSH_ROUNDS, len(NUMBERS), dtype=torch.float64)
+        self._unknown = torch.full_like(self._ring[0, 0], math.nan)
+        self._rows = torch.eye(FLUSH_ROUNDS, dtype=torch.bool)
         self._server = make_server(parts)
         self._prefixes = Prefixes(parts, self._server.attacker)
         self._probe = Probe(parts, self._server)
+        device = parts.problem.x.device
         if not state.attack:
-            state.attack = dict(parts.attack.initial)
+            state.attack = {name: one.to(device) for name, one in parts.attack.initial.items()}
         if parts.switching.follow is not None and not state.switching:
             state.switching = dict(parts.switching.follow.initial)
+        self._graphed = (
+            Graphed(self._update, self._changed, HELD, device) if device.type == "cuda" else None
+        )
 
     def events(self, wanted: Callable[[], bool] = lambda: False) -> Iterator[Event]:
         """Yield ``RoundsDone`` and ``Evaluated`` in turn, and finally ``Finished`` or ``Diverged``.
@@ -172,57 +186,104 @@ class Simulation:
             yield Diverged(self._totals.rounds - 1, *final, self._totals)
 
     def _round(self) -> Record:
-        """Make one server update: Algorithm 2 from the draw of J_t to x_{t+1}."""
-        parts, state, x = self._parts, self._state, self._parts.problem.x
+        """Make one server update: Algorithm 2 from the draw of J_t to x_{t+1}.
+
+        The host draws, and the device computes; the host reads nothing of the device, except for a
+        strategy that follows the run.
+        """
+        parts, state = self._parts, self._state
         plan = parts.method.plan_of(state.round, parts.streams.moved("level", state.round))
         # ``identify`` puts the new mask into the state
         previous = state.mask
-        who = identify(parts, state, plan.prefixes[-1], plan.level)
-        changes = changes_of(previous, who.drawn) if parts.switching.kept else ()
-        made = (
-            self._gathered(parts.method, plan, who)
-            if isinstance(parts.method, GatheringMethod)
-            else self._sent(plan, who)
-        )
-        if parts.attack.follow is not None:
-            state.attack = parts.attack.follow(made.vector, state.attack)
-        self._observe(who)
-        square = parts.problem.squared_gradient()
-        rate = self._step.update(x, made.vector, state.spent)
-        parts.problem.project()
+        who, drawn = identify(parts, state, plan.prefixes[-1], plan.level)
+        changes = changes_of(previous, drawn) if parts.switching.kept else ()
+        place = len(self._records)
+        inputs = with_draws(self._inputs(plan, who, drawn, place), parts, state, drawn)
+        measured = self._computed(inputs, state)
         # From here on the state belongs to the next round: the calls below learn for it, and a
         # checkpoint resumes there.
         state.round += 1
         state.spent += plan.prefixes[-1]
-        acceptance = self._follow(made.acceptance)
-        norm = length(made.vector)
-        return Record(
-            state.round - 1,
-            state.spent,
+        follow = parts.switching.follow
+        if follow is not None:
+            column = NUMBERS.index("acceptance")
+            ratio = self._ring[place, column].item() if measured[column] else None
+            state.switching = follow.learn(state.switching, ratio)
+        return Record(state.round - 1, state.spent, plan, who.dynamic, drawn, measured, changes)
+
+    def _inputs(self, plan: Plan, who: Identities, drawn: Drawn, place: int) -> Inputs:
+        state = self._state
+        part = drawn.honest if plan.cohort is None else drawn.honest[list(plan.cohort)]
+        return Inputs(
             plan,
             who,
-            rate,
-            norm,
-            made.error,
-            made.accepted,
-            acceptance,
-            square,
-            changes,
+            rate=self._step.rate(state.spent),
+            row=self._rows[place],
+            judged=bool(part.any()),
+            probed=self._probe.wanted(state.round, part),
+            attacked=self._parts.spec.attack_entry == "gradient" and who.dynamic,
         )
 
-    def _sent(self, plan: Plan, who: Identities) -> Direction:
+    def _computed(self, inputs: Inputs, state: State) -> tuple[bool, ...]:
+        """Call ``_update``, by a CUDA graph if this pays."""
+        if self._graphed is None:
+            return self._update(inputs, state)
+        need = self._parts.problem.graph_need()
+        if isinstance(self._parts.method, GatheringMethod):
+            need = "the method gathers its vectors"
+        elif inputs.plan.prefixes[-1] > MOST_COMPUTATIONS:
+            need = "long rounds"
+        measured: tuple[bool, ...] = (
+            self._graphed.eagerly(inputs, state, need)
+            if isinstance(need, str)
+            else self._graphed(at_hand(inputs), state, need)
+        )
+        return measured
+
+    def _update(self, inputs: Inputs, state: State) -> tuple[bool, ...]:
+        """Move x_t to x_{t+1} on the device, and write the round's numbers into the ring; return
+        which of them are measured.
+
+        A CUDA graph repeats this function's operations without its Python. So numbers come from
+        ``inputs`` and ``state``, and what changes is in ``_changed`` or in ``state``.
+        """
+        parts, problem = self._parts, self._parts.problem
+        made = (
+            self._gathered(parts.method, inputs, state)
+            if isinstance(parts.method, GatheringMethod)
+            else self._sent(inputs, state)
+        )
+        if parts.attack.follow is not None:
+            state.attack = parts.attack.follow(made.vector, state.attack)
+        self._observe(inputs.who)
+        square = problem.squared_gradient()
+        rate = self._step.update(problem.x, made.vector, inputs.rate)
+        problem.project()
+        numbers = (length(made.vector), made.error, rate, made.accepted, made.acceptance, square)
+        row = torch.stack([self._unknown if one is None else one.double() for one in numbers])
+        self._ring.copy_(torch.where(inputs.row[:, None], row, self._ring))
+        return tuple(one is not None for one in numbers)
+
+    def _changed(self) -> list[Tensor]:
+        """Return all tensors that a round changes, besides the states of method, rule and
+        attack.
+        """
+        sums = self._step.squares, self._loss, self._loss_count, self._ring
+        return [*self._parts.problem.changed(), *sums]
+
+    def _sent(self, inputs: Inputs, state: State) -> Direction:
         """Return g_t from the aggregates of the workers' messages, one message for each prefix.
 
         In a round with a correction the prefixes are the levels 0, J - 1 and J.
         """
-        parts, state = self._parts, self._state
+        parts, plan = self._parts, inputs.plan
         aggregates: list[Tensor] = []
         acceptance: Tensor | None = None
         spread: Tensor | None = None
         sent: Sent | None = None
         for place, prefix in enumerate(plan.prefixes):
-            question = self._prefixes.question(place, plan, who, state)
-            if prefix == plan.prefixes[-1] and self._probe.wanted(state.round, who):
+            question = self._prefixes.question(place, inputs, state)
+            if prefix == plan.prefixes[-1] and inputs.probed:
                 acceptance, sent = self._probe(question, state)
             answer = self._server.answer(
                 question, state.attack, state.method, state.aggregator, sent
@@ -233,33 +294,21 @@ class Simulation:
             aggregates.append(answer.aggregate)
             spread = spread if answer.spread is None else answer.spread
         # else each computation has already advanced the attack
-        if not self._prefixes.attacked(who):
+        if not inputs.attacked:
             advance(parts, state, question, answer.attack)
         vector, accepted = senders(parts.method).direction(aggregates, plan, spread)
         return Direction(vector, accepted, answer.error, acceptance)
 
-    def _gathered(self, method: GatheringMethod, plan: Plan, who: Identities) -> Direction:
+    def _gathered(self, method: GatheringMethod, inputs: Inputs, state: State) -> Direction:
         """Return g_t from the vectors that the method gathers itself."""
-        parts, state = self._parts, self._state
-        question = gather(parts, method, state, plan, who, self._server.attacker)
-        wanted = self._probe.wanted(state.round, who, plan.cohort)
-        acceptance, sent = self._probe(question, state) if wanted else (None, None)
+        parts = self._parts
+        question = gather(parts, method, state, inputs, self._server.attacker)
+        acceptance, sent = self._probe(question, state) if inputs.probed else (None, None)
         answer = self._server.answer(question, state.attack, state.method, state.aggregator, sent)
         state.method, state.aggregator = answer.method, answer.aggregator
-        if not (question.attacked and who.dynamic):
+        if not (question.attacked and inputs.who.dynamic):
             advance(parts, state, question, answer.attack)
         return Direction(answer.aggregate, None, answer.error, acceptance)
-
-    def _follow(self, acceptance: Tensor | None) -> Tensor | float | None:
-        """Pass the acceptance ratio to a strategy that reacts to it by choosing the next Byzantine
-        workers.
-        """
-        follow = self._parts.switching.follow
-        if follow is None:
-            return acceptance
-        ratio = None if acceptance is None else float(acceptance)
-        self._state.switching = follow.learn(self._state.switching, ratio)
-        return ratio
 
     def _observe(self, who: Identities) -> None:
         """Average losses and batch statistics over the honest workers; the server keeps running
@@ -284,26 +333,17 @@ class Simulation:
         finite.
         """
         records, self._records = self._records, []
-        names = (
-            "gradient_norm",
-            "aggregation_error",
-            "learning_rate",
-            "accepted",
-            "acceptance",
-            "squared_gradient",
-        )
-        columns = (read([getattr(record, name) for record in records]) for name in names)
         rounds: list[Round] = []
         changes: list[Identity] = []
-        for record, norm, error, rate, verdict, acceptance, square in zip(
-            records, *columns, strict=True
-        ):
-            norm = math.nan if norm is None else norm
-            accepted = None if verdict is None else bool(verdict)
-            rounds.append(round_event(record, norm, error, rate or 0.0, accepted, acceptance))
+        for record, row in zip(records, self._ring[: len(records)].tolist(), strict=True):
+            numbers = Numbers(
+                *(one if known else None for one, known in zip(row, record.measured, strict=True))
+            )
+            done = round_event(record, numbers)
+            rounds.append(done)
             changes += record.changes
-            self._totals = totals_after(self._totals, record, square)
-            if not math.isfinite(norm):
+            self._totals = totals_after(self._totals, record, numbers.squared_gradient)
+            if not math.isfinite(done.gradient_norm):
                 break
         return RoundsDone(tuple(rounds), self._totals, tuple(changes))
 
@@ -311,10 +351,7 @@ class Simulation:
         """Return True if all rounds since the last flush are finite; if not, the next flush finds
         the first that is not.
         """
-        return all(
-            math.isfinite(norm or 0.0)
-            for norm in read([record.gradient_norm for record in self._records])
-        )
+        return all(map(math.isfinite, self._ring[: len(self._records), 0].tolist()))
 
     def _checkpoint(self) -> Checkpoint:
         problem = self._parts.problem
@@ -332,7 +369,8 @@ class Simulation:
     @property
     def how(self) -> dict[str, object]:
         """The current way of computing, for the record of the run."""
-        return self._parts.problem.how | {"compile": self._parts.compiler.reason}
+        graphs = {} if self._graphed is None else {"graphs": self._graphed.state}
+        return self._parts.problem.how | {"compile": self._parts.compiler.reason} | graphs
 
     def weights(self) -> dict[str, Tensor]:
         """Return the parameters and buffers of the model by name."""
@@ -343,7 +381,7 @@ class Simulation:
         problem, device = self._parts.problem, self._parts.problem.x.device
         self._state, self._totals = checkpoint.state, checkpoint.totals
         # identities are drawn on the CPU, so their states stay there
-        for name in ("method", "aggregator", "attack"):
+        for name in HELD:
             tensors = getattr(self._state, name)
             setattr(self._state, name, {key: tensor.to(device) for key, tensor in tensors.items()})
         problem.x.copy_(checkpoint.x)

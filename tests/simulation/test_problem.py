@@ -424,7 +424,7 @@ def test_gradients_at_other_points() -> None:
         "off",
     )[0]
     parts, state = made._parts, made._state
-    who = identify(parts, state, 1)
+    who, _ = identify(parts, state, 1)
     round_ = RoundGradients(parts, state, Plan(None, (3,)), who, made._server.attacker)
     here = parts.problem.x.clone()
     points = here + 0.1 * torch.randn(M, here.numel(), generator=torch.Generator().manual_seed(0))
@@ -450,7 +450,7 @@ def test_losses_at_another_point_are_not_counted() -> None:
     )[0]
     parts, state = made._parts, made._state
     round_ = RoundGradients(
-        parts, state, Plan(None, (2,)), identify(parts, state, 1), made._server.attacker
+        parts, state, Plan(None, (2,)), identify(parts, state, 1)[0], made._server.attacker
     )
     round_.gradients(0, parts.problem.x + 1)
     round_.gradients(0)

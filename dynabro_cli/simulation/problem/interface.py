@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -16,11 +16,15 @@ from dynabro_cli.vectors.means import weighted
 
 STATISTICS_MOMENTUM = 0.1
 NOISE_ROUND = 2**40  # the counter of the draws that measure V, larger than any round's counter
+MOST_COMPUTATIONS = 32
+"""Computations of the longest round that becomes a CUDA graph; a longer one keeps the GPU busy."""
 
 Relabel = Callable[[Tensor, int, int], Tensor]
 """Function of the labels [m, B] of the workers' mini-batches, the computation's counter within the
 round, and the number of classes. It returns the labels that gradients are computed with.
 """
+Draws = Iterable[Any]
+"""Random numbers of gradient computations: the problem's own tuples of tensors and constants."""
 
 
 class Score(NamedTuple):
@@ -57,6 +61,32 @@ class Problem(Protocol):
         """The current way of computing gradients, for the record of the run."""
         ...
 
+    def draw(self, round_: int, computations: Sequence[int], workers: Tensor | None) -> Draws:
+        """Draw for ``computations`` of ``workers``; the numbers are drawn when they are read.
+
+        Args:
+            round_: The counter of the round, which determines the mini-batches.
+            computations: The counters of the computations within the round.
+            workers: The numbers of k workers, [k], on the CPU; None for the server.
+        """
+        ...
+
+    def gradients(
+        self, draws: Draws, total: Tensor | None, relabel: Relabel | None = None
+    ) -> Tensor:
+        """Add mini-batch gradients of k workers at x_t to k rows of a matrix.
+
+        Args:
+            draws: The draws for the workers' computations.
+            total: The matrix [m, d]; None (only with one computation) for a buffer that the next
+                call overwrites.
+            relabel: Changes the labels if all m workers compute; None for the labels of the data.
+
+        Returns:
+            ``total``, or the buffer; its first k rows belong to the workers.
+        """
+        ...
+
     def sum_gradients(
         self,
         round_: int,
@@ -65,21 +95,8 @@ class Problem(Protocol):
         total: Tensor | None,
         relabel: Relabel | None = None,
     ) -> Tensor:
-        """Add mini-batch gradients of k ``workers`` at x_t, one for each of ``computations``, to k
-        rows of a matrix.
-
-        Args:
-            round_: The counter of the round, which determines the mini-batches.
-            computations: The counters of the computations within the round, at least one.
-            workers: The numbers of the workers, [k], on the CPU.
-            total: The matrix [m, d]; None (only with one computation) for a buffer that the next
-                call overwrites.
-            relabel: Changes the labels if all m workers compute; None for the labels of the data.
-
-        Returns:
-            ``total``, or the buffer; its first k rows belong to ``workers``.
-        """
-        ...
+        """Draw and compute ``gradients`` of one mini-batch for each of ``computations``."""
+        return self.gradients(self.draw(round_, computations, workers), total, relabel)
 
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
         """Return every worker's mean gradient over ``batches`` mini-batches at x_t, [m, d].
@@ -90,16 +107,26 @@ class Problem(Protocol):
         """
         ...
 
-    def server_gradient(self, round_: int, computations: Sequence[int]) -> Tensor:
+    def server_gradient(self, draws: Draws) -> Tensor:
         """Return the sum of the server's own gradients at x_t, [d]: one mini-batch of its samples
         for each computation.
 
-        They are not observed. The buffer that ``sum_gradients`` returns may be overwritten.
+        They are not observed. The buffer that ``gradients`` returns may be overwritten.
         """
         ...
 
     def observed(self) -> Observed | None:
         """Return the observations since the last call; None if the problem has no losses."""
+        ...
+
+    def graph_need(self) -> float | str:
+        """Return the bytes that a round's computations need in a CUDA graph, or why graphs do not
+        serve them.
+        """
+        ...
+
+    def changed(self) -> list[Tensor]:
+        """Return all tensors that a round changes; each stays at its place in memory."""
         ...
 
     def project(self) -> None:

@@ -19,6 +19,8 @@ from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import Switching
 
 States = dict[str, Tensor]
+HELD = ("method", "aggregator", "attack")
+"""The states that are on the device."""
 
 
 def _no_compiler() -> Compiler:
@@ -111,11 +113,10 @@ def server_gradient(parts: Parts, state: State, computation: int = 0) -> Tensor 
     """Return the server's gradient of one mini-batch at x_t, [d]; None if the rule does not need
     it.
     """
-    return (
-        parts.problem.server_gradient(state.round, (computation,))
-        if parts.aggregator.needs_server
-        else None
-    )
+    if not parts.aggregator.needs_server:
+        return None
+    problem = parts.problem
+    return problem.server_gradient(problem.draw(state.round, (computation,), None))
 
 
 def rows_of(state: States, question: Question) -> States:

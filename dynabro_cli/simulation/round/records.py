@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import NamedTuple
 
 import torch
@@ -10,51 +10,56 @@ from torch import Tensor
 
 from dynabro_cli.events import Identity, Round, Totals
 from dynabro_cli.methods._api import Plan
-from dynabro_cli.simulation.round.identities import Drawn, Identities
+from dynabro_cli.simulation.round.identities import Drawn
 
 PATH_DIMENSIONS = 3
 """Largest dimension of a model whose points are recorded, for plots."""
 
 
-class Record(NamedTuple):
-    """The numbers of a round; tensors are read in batches, so that no round waits for the
-    device.
+class Numbers(NamedTuple):
+    """The measured numbers of a round; None if a number is not measured.
+
+    A device keeps them until a flush reads many rounds at once, so that no round waits for it.
     """
+
+    gradient_norm: float | None
+    aggregation_error: float | None
+    learning_rate: float | None
+    accepted: float | None
+    acceptance: float | None
+    squared_gradient: float | None
+
+
+NUMBERS = Numbers._fields
+
+
+class Record(NamedTuple):
+    """What the host knows of a round; ``measured`` tells which of ``NUMBERS`` the device knows."""
 
     round: int
     budget: int
     plan: Plan
-    who: Identities
-    learning_rate: Tensor | float
-    gradient_norm: Tensor
-    aggregation_error: Tensor | None
-    accepted: Tensor | None
-    acceptance: Tensor | float | None
-    squared_gradient: Tensor | None
+    dynamic: bool
+    drawn: Drawn
+    measured: tuple[bool, ...]
     changes: tuple[Identity, ...]
 
 
-def round_event(
-    record: Record,
-    norm: float,
-    error: float | None,
-    rate: float,
-    accepted: bool | None,
-    acceptance: float | None,
-) -> Round:
+def round_event(record: Record, numbers: Numbers) -> Round:
+    norm, accepted = numbers.gradient_norm, numbers.accepted
     return Round(
         round=record.round,
         budget=record.budget,
         level=record.plan.level,
         cost=record.plan.prefixes[-1],
-        byzantine=record.who.drawn.most,
-        switched=record.who.drawn.changes > 0,
-        dynamic=record.who.dynamic,
-        accepted=accepted,
-        learning_rate=rate,
-        gradient_norm=norm,
-        aggregation_error=error,
-        acceptance=acceptance,
+        byzantine=record.drawn.most,
+        switched=record.drawn.changes > 0,
+        dynamic=record.dynamic,
+        accepted=None if accepted is None else bool(accepted),
+        learning_rate=numbers.learning_rate or 0.0,
+        gradient_norm=math.nan if norm is None else norm,
+        aggregation_error=numbers.aggregation_error,
+        acceptance=numbers.acceptance,
     )
 
 
@@ -64,8 +69,8 @@ def totals_after(totals: Totals, record: Record, squared_gradient: float | None)
     return Totals(
         record.round + 1,
         record.budget,
-        totals.switches + record.who.drawn.changes,
-        totals.dynamic_rounds + record.who.dynamic,
+        totals.switches + record.drawn.changes,
+        totals.dynamic_rounds + record.dynamic,
         (totals.squared_gradients or 0.0) + (squared_gradient or 0.0) if measured else None,
     )
 
@@ -91,10 +96,3 @@ def point(x: Tensor) -> tuple[float, ...] | None:
         if x.numel() <= PATH_DIMENSIONS
         else None
     )
-
-
-def read(values: Sequence[Tensor | float | None]) -> list[float | None]:
-    """Read scalars with one transfer from the device."""
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    numbers = iter(torch.stack(tensors).double().tolist() if tensors else [])
-    return [next(numbers) if isinstance(value, Tensor) else value for value in values]
