@@ -98,8 +98,9 @@ def count(spec: RunSpec, kernels: str) -> list[object]:
                 if isinstance(event, events.RoundsDone):
                     break
     every = sum(phases.counts.values())
-    # the copy of the row, and the graph
-    graphed = every if sizes[-1] > graphs.GRAPH_VALUES else 2
+    # the copy of the row, and the graph; a rule that sends a tensor has waited for another one
+    eager = sizes[-1] > graphs.GRAPH_VALUES or phases.sent > 1
+    graphed = every if eager else 2
     moved = [f"{phases.moved[name] / 1e9:.2f}" for name in ("gradients", "server")]
     return [*(phases.counts[name] for name in PHASES), every, graphed, phases.sent, *moved]
 

@@ -92,7 +92,8 @@ class Graphed:
         self._function, self._changed, self._names = function, changed, names
         self._device = device
         self._capture = capture or KernelCapture(device)
-        self._times: collections.Counter[Hashable] = collections.Counter()
+        # by hash: a run may have thousands of forms that come once
+        self._times: collections.Counter[int] = collections.Counter()
         self._graphs: dict[Hashable, Graph] = {}
         self._used: collections.Counter[Hashable] = collections.Counter()
         # one tensor for all forms, so that the next round finds it in place
@@ -136,8 +137,9 @@ class Graphed:
         tensors: list[Tensor] = []
         held = self._states(state)
         key = form_of(inputs, tensors), _described(held)
-        self._times[key] += 1
-        if key not in self.reasons and key not in self._graphs and self._times[key] > EAGER:
+        self._times[hash(key)] += 1
+        known = key in self.reasons or key in self._graphs
+        if not known and self._times[hash(key)] > EAGER:
             self._record(key, inputs, tensors, state, need)
             held = self._states(state)
         if key not in self._graphs:
@@ -198,7 +200,7 @@ class Graphed:
         self._restore(graph.held, before)
         graph.start()
         pairs = zip(self._all(graph.held), eager, strict=True)
-        if bool(torch.stack([(_bits(one) == _bits(two)).all() for one, two in pairs]).all()):
+        if bool(torch.stack([(_bits(a) == _bits(b)).all() for a, b in pairs]).all()):
             return True
         self._restore(graph.held, eager)
         return False

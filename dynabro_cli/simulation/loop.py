@@ -139,7 +139,9 @@ class Simulation:
         self._probe = Probe(parts, self._server)
         device = parts.problem.x.device
         if not state.attack:
-            state.attack = {name: one.to(device) for name, one in parts.attack.initial.items()}
+            state.attack = {
+                name: tensor.to(device) for name, tensor in parts.attack.initial.items()
+            }
         if parts.switching.follow is not None and not state.switching:
             state.switching = dict(parts.switching.follow.initial)
         self._graphed = (
@@ -229,14 +231,16 @@ class Simulation:
         if self._graphed is None:
             return self._update(inputs, state)
         need = self._parts.problem.graph_need()
+        if inputs.plan.prefixes[-1] > MOST_COMPUTATIONS:
+            need = "long rounds"
+        else:
+            inputs = at_hand(inputs)  # one row for all draws
         if isinstance(self._parts.method, GatheringMethod):
             need = "the method gathers its vectors"
-        elif inputs.plan.prefixes[-1] > MOST_COMPUTATIONS:
-            need = "long rounds"
         measured: tuple[bool, ...] = (
             self._graphed.eagerly(inputs, state, need)
             if isinstance(need, str)
-            else self._graphed(at_hand(inputs), state, need)
+            else self._graphed(inputs, state, need)
         )
         return measured
 
@@ -260,9 +264,9 @@ class Simulation:
         rate = self._step.update(problem.x, made.vector, inputs.rate)
         problem.project()
         numbers = (length(made.vector), made.error, rate, made.accepted, made.acceptance, square)
-        row = torch.stack([self._unknown if one is None else one.double() for one in numbers])
+        row = torch.stack([self._unknown if value is None else value.double() for value in numbers])
         self._ring.copy_(torch.where(inputs.row[:, None], row, self._ring))
-        return tuple(one is not None for one in numbers)
+        return tuple(value is not None for value in numbers)
 
     def _changed(self) -> list[Tensor]:
         """Return all tensors that a round changes, besides the states of method, rule and
@@ -337,7 +341,10 @@ class Simulation:
         changes: list[Identity] = []
         for record, row in zip(records, self._ring[: len(records)].tolist(), strict=True):
             numbers = Numbers(
-                *(one if known else None for one, known in zip(row, record.measured, strict=True))
+                *(
+                    value if measured else None
+                    for value, measured in zip(row, record.measured, strict=True)
+                )
             )
             done = round_event(record, numbers)
             rounds.append(done)

@@ -358,7 +358,7 @@ class ImageProblem(Problem):
         return seen
 
     def graph_need(self) -> float | str:
-        samples, values = self._workers * self._batch_size, self._train[0][0].numel()
+        samples, values = self._workers * self._batch_size, self._train[0].shape[1:].numel()
         if self._engine.kind == LOOP:  # it reads its seeds on the host
             return LOOP
         if samples * values > graphs.GRAPH_VALUES:
