@@ -322,7 +322,7 @@ def test_a_stale_input_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_first_round_with_memory_has_another_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "EAGER", 0)
     why = "1 eager, the last one: RuntimeError: the round changes the names or shapes of states"
-    assert same(recorded, 6, attack="none").state == f"on: 1 forms, 5 replays; {why}"
+    assert same(recorded, 6, attack="none", byzantine=0).state == f"on: 1 forms, 5 replays; {why}"
 
 
 def test_checks_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
