@@ -89,6 +89,7 @@ class Step:
         ]
         self._adaptive = spec.lr_rule == "adagrad-norm"
         self.squares = x.new_zeros((), dtype=torch.float64)
+        self._sent = torch.tensor(self._rate, dtype=torch.float64), self._rate
 
     def rate(self, spent: int) -> Tensor:
         """Return the rate of ``fixed`` after ``spent`` computations, on the CPU."""
@@ -97,7 +98,9 @@ class Step:
             # binary fractions: 0.55 of a budget of 100 is 55.00000000000001
             if spent >= start - 1e-9:
                 rate *= factor
-        return torch.tensor(rate, dtype=torch.float64)
+        if rate != self._sent[1]:
+            self._sent = torch.tensor(rate, dtype=torch.float64), rate
+        return self._sent[0]
 
     def update(self, x: Tensor, direction: Tensor, rate: Tensor) -> Tensor:
         """Move ``x`` in place along ``direction`` by the ``rate`` of ``fixed``; return the learning
@@ -133,7 +136,7 @@ class Simulation:
         self._loss_count = self._loss.clone()
         self._ring = self._loss.new_zeros(FLUSH_ROUNDS, len(NUMBERS), dtype=torch.float64)
         self._unknown = torch.full_like(self._ring[0, 0], math.nan)
-        self._rows = torch.eye(FLUSH_ROUNDS, dtype=torch.bool)
+        self._rows = list(torch.eye(FLUSH_ROUNDS, dtype=torch.bool)[:, :, None])
         self._server = make_server(parts)
         self._prefixes = Prefixes(parts, self._server.attacker)
         self._probe = Probe(parts, self._server)
@@ -221,7 +224,7 @@ class Simulation:
             who,
             rate=self._step.rate(state.spent),
             row=self._rows[place],
-            judged=bool(part.any()),
+            judged=who.any_honest if part is drawn.honest else bool(part.any()),
             probed=self._probe.wanted(state.round, part),
             attacked=self._parts.spec.attack_entry == "gradient" and who.dynamic,
         )
@@ -265,7 +268,7 @@ class Simulation:
         problem.project()
         numbers = (length(made.vector), made.error, rate, made.accepted, made.acceptance, square)
         row = torch.stack([self._unknown if value is None else value.double() for value in numbers])
-        self._ring.copy_(torch.where(inputs.row[:, None], row, self._ring))
+        torch.where(inputs.row, row, self._ring, out=self._ring)
         return tuple(value is not None for value in numbers)
 
     def _changed(self) -> list[Tensor]:
