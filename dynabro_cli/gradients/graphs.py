@@ -7,7 +7,7 @@ fixed place on the GPU, or in tensors whose places are fixed. A capture bakes in
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -16,10 +16,10 @@ from torch import Tensor
 from dynabro_cli.gradients.memory import free_memory, send
 
 Capture = Callable[[Callable[[], Any]], tuple[Callable[[], None], Any]]
-Held = dict[str, dict[str, Tensor]]
+States = tuple[dict[str, Tensor], ...]
 GRAPH_VALUES = 1 << 20
-"""Input values of the largest gradient computation that is captured: two MNIST iterations. A larger
-one keeps a GPU busy for longer than the host takes to launch its kernels.
+"""Input values of the largest iteration that is captured: two MNIST iterations. A larger one keeps
+a GPU busy for longer than the host takes to launch its kernels.
 """
 BACKWARD = 2.5
 """Memory of a pass, divided by the memory of the activations that its backward pass reads: it has
@@ -34,7 +34,7 @@ CHECK = 1024
 ALIGNED = 8
 """Bytes to which the tensors of a row are aligned: the size of the largest type."""
 INTEGERS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
-"""Types with which numbers of so many bytes are compared bit for bit."""
+"""Types with which numbers of 8, 4, 2 and 1 bytes are compared bit for bit."""
 
 
 class Graph(NamedTuple):
@@ -43,219 +43,198 @@ class Graph(NamedTuple):
     Attributes:
         start: Replays it.
         row: The place of its inputs.
-        held: The tensors of its states, which it reads and writes.
-        run: Makes the round eagerly, from the same tensors to the same tensors.
-        result: What the function returned.
+        states: The states, which it reads and writes.
+        places: The tensors of ``states``.
+        changed: All tensors that it changes, ``places`` among them, except for ``numbers``.
+        run: Makes the round of a state eagerly in the same places; returns its numbers.
+        numbers: The measured numbers of the last replay.
+        measured: For each number that the function returns, True if it is measured.
     """
 
     start: Callable[[], None]
     row: Tensor
-    held: Held
-    run: Callable[[], Any]
-    result: Any
+    states: States
+    places: list[Tensor]
+    changed: list[Tensor]
+    run: Callable[[Any], tuple[Tensor, list[bool]]]
+    numbers: Tensor
+    measured: list[bool]
 
 
 class Graphed:
     """Call ``function(inputs, state)`` on a GPU, from its fifth round of one form on by a graph.
 
-    The function may change tensors in ``changed()`` and replace the states: the attributes
-    ``names`` of ``state``, dictionaries of tensors. A round's form is everything in ``inputs``
-    except for the values of tensors, and the names, shapes and types of the states. The result
-    depends on the form only.
+    The function returns numbers: tensors without dimensions, or None. It may change ``changed`` in
+    place and replace the states: the attributes ``names`` of ``state``, dictionaries of tensors. A
+    round's form is everything in ``inputs`` except for the values of tensors, and the names, shapes
+    and types of the states. The form determines which numbers are None.
 
     At the first replay of a graph, and at every 1,024th, the round is made twice from copies,
     eagerly and by the graph. If a bit differs, the eager round counts, and the form is eager from
     then on. So is a form that cannot be captured or whose graph does not fit into the memory.
 
-    Attributes:
-        reasons: Why forms are eager: an error, ``the replay differs``, or ``memory``.
-        replays: The number of replays so far.
-
     Args:
         function: The function.
-        changed: Returns the tensors that the function changes, besides the states. Their places in
-            memory never change.
+        changed: The tensors that the function changes, besides the states.
         names: The names of the states.
         device: The GPU.
+        need: Bytes that a graph needs; or the reason why graphs do not serve the function.
         capture: Runs a function once while recording its kernels; returns a replay function, and
             the function's result.
     """
 
     def __init__(
         self,
-        function: Callable[[Any, Any], Any],
-        changed: Callable[[], list[Tensor]],
+        function: Callable[[Any, Any], tuple[Tensor | None, ...]],
+        changed: list[Tensor],
         names: Sequence[str],
         device: torch.device,
+        need: float | str,
         capture: Capture | None = None,
     ) -> None:
         self._function, self._changed, self._names = function, changed, names
-        self._device = device
+        self._device, self._need = device, need
         self._capture = capture or KernelCapture(device)
         # by hash: a run may have thousands of forms that come once
-        self._times: collections.Counter[int] = collections.Counter()
-        self._graphs: dict[Hashable, Graph] = {}
-        self._used: collections.Counter[Hashable] = collections.Counter()
-        # one tensor for all forms, so that the next round finds it in place
-        self._places: dict[Hashable, Tensor] = {}
-        self.reasons: dict[Hashable, str] = {}
-
-    @property
-    def replays(self) -> int:
-        return self._used.total()
+        self._rounds: collections.Counter[int] = collections.Counter()
+        # a form without a graph has the reason instead
+        self._graphs: dict[Hashable, Graph | str] = {}
+        # all forms share places, so that the next round finds its states in place
+        self._places: dict[Hashable, list[Tensor]] = {}
+        self._replays = 0
 
     @property
     def state(self) -> str:
         """Captured forms and replays so far, or ``off: `` and the reason; and why other forms are
         eager.
         """
-        why = next(reversed(self.reasons.values()), None)
-        if not self._graphs:
-            return f"no form has come {EAGER + 1} times" if why is None else f"off: {why}"
-        eager = "" if why is None else f"; {len(self.reasons)} eager, the last one: {why}"
-        return f"on: {len(self._graphs)} forms, {self.replays} replays{eager}"
+        reasons = [graph for graph in self._graphs.values() if isinstance(graph, str)]
+        if isinstance(self._need, str):
+            reasons = [self._need]
+        graphs = len(self._graphs) - len(reasons)
+        if graphs > 0:
+            eager = f"; {len(reasons)} eager, the last one: {reasons[-1]}" if reasons else ""
+            return f"on: {graphs} forms, {self._replays} replays{eager}"
+        return f"off: {reasons[-1]}" if reasons else f"no form has come {EAGER + 1} times"
 
-    def eagerly(self, inputs: Any, state: Any, reason: str = "") -> Any:
-        """Call the function without a graph; draws that are iterators are drawn as it reads
-        them.
-        """
-        if reason:
-            self.reasons[reason] = reason
-        tensors: list[Tensor] = []
-        form_of(inputs, tensors)
-        row = send(packed(tensors), self._device)
-        return self._function(rebuilt(inputs, iter(unpacked(row, tensors))), state)
-
-    def __call__(self, inputs: Any, state: Any, need: float) -> Any:
-        """Call the function.
-
-        Args:
-            inputs: Nested tuples of tensors on the CPU and of constants.
-            state: The state.
-            need: Bytes that a graph of this form needs.
-        """
-        tensors: list[Tensor] = []
-        held = self._states(state)
-        key = form_of(inputs, tensors), _described(held)
-        self._times[hash(key)] += 1
-        known = key in self.reasons or key in self._graphs
-        if not known and self._times[hash(key)] > EAGER:
-            self._record(key, inputs, tensors, state, need)
-            held = self._states(state)
-        if key not in self._graphs:
-            return self.eagerly(inputs, state)
-        graph = self._graphs[key]
-        send(packed(tensors), self._device, graph.row)
-        self._hold(held, graph.held)
-        _give(state, graph.held)
-        check = self._used[key] % CHECK == 0
-        self._used[key] += 1
-        if not check:
+    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor | None, ...]:
+        """Call the function with nested tuples of constants and of tensors on the CPU."""
+        if isinstance(self._need, str):
+            return self._function(on_device(inputs, self._device), state)
+        given, held = list[Tensor](), list[Tensor]()
+        form = form_of(inputs, given), form_of(self._states(state), held)
+        self._rounds[hash(form)] += 1
+        replay = self._rounds[hash(form)] - EAGER - 1
+        if not replay:
+            self._graphs[form] = self._recorded(inputs, state, form[1])
+        graph = self._graphs.get(form)
+        if not isinstance(graph, Graph):
+            return self._function(on_device(inputs, self._device), state)
+        send(packed(given), self._device, graph.row)
+        _move(held, graph.places)
+        self._replays += 1
+        if replay % CHECK:
             graph.start()
-        elif not self._checked(graph):
-            del self._graphs[key], self._used[key]
-            self.reasons[key] = "the replay differs"
-        return graph.result
+        elif not self._agrees(graph, state):
+            self._graphs[form] = "the replay differs"
+        self._give(state, graph.states)
+        numbers = iter(graph.numbers.clone())  # because the next replay overwrites them
+        return tuple(next(numbers) if measured else None for measured in graph.measured)
 
-    def _record(
-        self, key: Hashable, inputs: Any, tensors: list[Tensor], state: Any, need: float
-    ) -> None:
-        """Capture a form, or keep the reason why this is not possible. No value changes."""
-        if 2 * need > free_memory(self._device):
-            self.reasons[key] = "memory"
-            return
-        row, before = send(packed(tensors), self._device), self._states(state)
-        held = {
-            name: {part: self._place(name, part, tensor) for part, tensor in parts.items()}
-            for name, parts in before.items()
-        }
-        self._hold(before, held)
-        given = rebuilt(inputs, iter(unpacked(row, tensors)))
+    def _recorded(self, inputs: Any, state: Any, kind: Hashable) -> Graph | str:
+        """Capture a form, or return the reason why this is not possible; no value changes.
 
-        def run() -> Any:
-            _give(state, held)
-            result = self._function(given, state)
-            after = self._states(state)
-            if _described(after) != _described(held):
+        ``kind`` is the form of the states.
+        """
+        if isinstance(self._need, float) and 2 * self._need > free_memory(self._device):
+            return "memory"
+        given, held = list[Tensor](), list[Tensor]()
+        form_of(inputs, given)
+        form_of(self._states(state), held)
+        row = send(packed(given), self._device)
+        arguments = rebuilt(inputs, iter(unpacked(row, given)))
+        if kind not in self._places:
+            self._places[kind] = [torch.empty_like(x, device=self._device) for x in held]
+        places = self._places[kind]
+        _move(held, places)
+        states = rebuilt(self._states(state), iter(places))
+
+        def run(state: Any) -> tuple[Tensor, list[bool]]:
+            self._give(state, states)
+            numbers = self._function(arguments, state)
+            after = list[Tensor]()
+            if form_of(self._states(state), after) != kind:
                 raise RuntimeError("the round changes the names or shapes of states")
-            self._hold(after, held)
-            _give(state, held)
-            return result
+            _move(after, places)
+            row = torch.stack([number.double() for number in numbers if number is not None])
+            return row, [number is not None for number in numbers]
 
-        kept = self._copies(held)
+        changed = [*self._changed, *places]
+        before = [tensor.clone() for tensor in changed]
+        graph: Graph | str
         try:
-            start, result = self._capture(run)
-            self._graphs[key] = Graph(start, row, held, run, result)
+            start, (numbers, measured) = self._capture(lambda: run(state))
+            graph = Graph(start, row, states, places, changed, run, numbers, measured)
         # an eager round may fit into memory that is too small for the graph
         except RuntimeError as error:
-            self.reasons[key] = _first_line(error)
-        self._restore(held, kept)
-        _give(state, held)
+            graph = _first_line(error)
+        _copy(before, changed)
+        self._give(state, states)
+        return graph
 
-    def _checked(self, graph: Graph) -> bool:
-        """Make the round eagerly and by the graph; return True if all bits are equal."""
-        before = self._copies(graph.held)
-        graph.run()
-        eager = self._copies(graph.held)
-        self._restore(graph.held, before)
+    def _agrees(self, graph: Graph, state: Any) -> bool:
+        """Make the round eagerly and by the graph; return True if all bits are equal, else keep
+        the eager round.
+        """
+        before = [tensor.clone() for tensor in graph.changed]
+        numbers, _ = graph.run(state)
+        eager = [*(tensor.clone() for tensor in graph.changed), numbers]
+        _copy(before, graph.changed)
         graph.start()
-        pairs = zip(self._all(graph.held), eager, strict=True)
-        if bool(torch.stack([(_bits(a) == _bits(b)).all() for a, b in pairs]).all()):
-            return True
-        self._restore(graph.held, eager)
-        return False
+        replayed = [*graph.changed, graph.numbers]
+        pairs = zip(eager, replayed, strict=True)
+        same = bool(torch.stack([(_bits(one) == _bits(other)).all() for one, other in pairs]).all())
+        if not same:
+            _copy(eager, replayed)
+        return same
 
-    def _all(self, held: Held) -> list[Tensor]:
-        """Return all tensors that a round changes."""
-        return [*self._changed(), *(tensor for state in held.values() for tensor in state.values())]
+    def _states(self, state: Any) -> States:
+        return tuple([getattr(state, name) for name in self._names])
 
-    def _copies(self, held: Held) -> list[Tensor]:
-        return [tensor.clone() for tensor in self._all(held)]
+    def _give(self, state: Any, states: States) -> None:
+        for name, tensors in zip(self._names, states, strict=True):
+            setattr(state, name, dict(tensors))
 
-    def _restore(self, held: Held, copies: list[Tensor]) -> None:
-        for tensor, copy in zip(self._all(held), copies, strict=True):
-            tensor.copy_(copy)
 
-    def _states(self, state: Any) -> Held:
-        return {name: getattr(state, name) for name in self._names}
-
-    def _place(self, name: str, part: str, tensor: Tensor) -> Tensor:
-        """Return the place of a state's tensor."""
-        key = name, part, tensor.shape, tensor.dtype
-        if key not in self._places:
-            self._places[key] = torch.empty(tensor.shape, dtype=tensor.dtype, device=self._device)
-        return self._places[key]
-
-    @staticmethod
-    def _hold(states: Held, held: Held) -> None:
-        """Copy states to their places."""
-        moved = [
-            (place, states[name][part])
-            for name, places in held.items()
-            for part, place in places.items()
-            if states[name][part] is not place
-        ]
-        # a state may be a part of what is overwritten here
-        for (place, _), copy in zip(moved, [value.clone() for _, value in moved], strict=True):
-            place.copy_(copy)
+def on_device(value: Any, device: torch.device) -> Any:
+    """Return nested tuples whose tensors, on the CPU, are sent to a GPU as one row."""
+    if device.type == "cpu":
+        return value
+    tensors = list[Tensor]()
+    form_of(value, tensors)
+    return rebuilt(value, iter(unpacked(send(packed(tensors), device), tensors)))
 
 
 def form_of(value: Any, tensors: list[Tensor]) -> Hashable:
-    """Return nested tuples with types and shapes in the place of tensors, and add the tensors to a
-    list.
+    """Return nested tuples and dictionaries as tuples, with types and shapes in the place of
+    tensors, and add the tensors to a list.
     """
     if isinstance(value, Tensor):
         tensors.append(value)
         return value.dtype, value.shape
+    if isinstance(value, dict):
+        value = tuple(sorted(value.items()))
     if isinstance(value, tuple):
         return tuple([form_of(part, tensors) for part in value])
     return value  # type: ignore[no-any-return]
 
 
 def rebuilt(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """Return nested tuples with other tensors in the place of theirs."""
+    """Return nested tuples and dictionaries with other tensors, in the order of ``form_of``."""
     if isinstance(value, Tensor):
         return next(tensors)
+    if isinstance(value, dict):
+        return {name: rebuilt(value[name], tensors) for name in sorted(value)}
     if isinstance(value, tuple):
         parts = [rebuilt(part, tensors) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
@@ -281,19 +260,15 @@ def unpacked(row: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return views
 
 
-def _described(states: Held) -> Hashable:
-    return tuple(
-        sorted(
-            (name, part, tensor.shape, str(tensor.dtype), tensor.device.type)
-            for name, tensors in states.items()
-            for part, tensor in tensors.items()
-        )
-    )
+def _copy(values: Iterable[Tensor], places: Iterable[Tensor]) -> None:
+    for value, place in zip(values, places, strict=True):
+        place.copy_(value)
 
 
-def _give(state: Any, held: Held) -> None:
-    for name, tensors in held.items():
-        setattr(state, name, dict(tensors))
+def _move(values: list[Tensor], places: list[Tensor]) -> None:
+    """Copy states to their places; a state may be a part of what is overwritten here."""
+    moved = [pair for pair in zip(values, places, strict=True) if pair[0] is not pair[1]]
+    _copy([value.clone() for value, _ in moved], [place for _, place in moved])
 
 
 def _bits(tensor: Tensor) -> Tensor:
@@ -354,7 +329,7 @@ class KernelCapture:
         self._pool: Any = None
         self._graphs: list[torch.cuda.CUDAGraph] = []
 
-    def __call__(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+    def __call__(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
         """Run a function some times, and then once while its kernels are recorded; return the
         replay function and the result.
 
@@ -377,7 +352,7 @@ class KernelCapture:
             finally:
                 torch.cuda.set_stream(outside)  # a failed capture leaves its own stream current
 
-    def _captured(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+    def _captured(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
         graph = torch.cuda.CUDAGraph()
         self._graphs.append(graph)
         try:

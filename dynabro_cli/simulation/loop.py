@@ -25,23 +25,23 @@ from dynabro_cli.events import (
 )
 from dynabro_cli.experiment.complete import CompleteSpec, parse_drops
 from dynabro_cli.gradients.generators import generators_kept, seed_generators
-from dynabro_cli.gradients.graphs import Graphed
+from dynabro_cli.gradients.graphs import Graphed, on_device
 from dynabro_cli.methods._api import GatheringMethod, Plan, senders
 from dynabro_cli.simulation.checkpoint import Checkpoint
-from dynabro_cli.simulation.problem.interface import MOST_COMPUTATIONS, STATISTICS_MOMENTUM
+from dynabro_cli.simulation.problem.interface import STATISTICS_MOMENTUM, forget
 from dynabro_cli.simulation.round.acceptance import Probe
 from dynabro_cli.simulation.round.attacker import advance
 from dynabro_cli.simulation.round.gathering import gather
 from dynabro_cli.simulation.round.identities import Drawn, Identities, identify
-from dynabro_cli.simulation.round.inputs import Inputs, at_hand, with_draws
+from dynabro_cli.simulation.round.inputs import Inputs, draws_of
 from dynabro_cli.simulation.round.parts import HELD, Parts, State
 from dynabro_cli.simulation.round.prefixes import Prefixes
 from dynabro_cli.simulation.round.records import (
-    NUMBERS,
     Numbers,
     Record,
     changes_of,
     point,
+    read,
     round_event,
     totals_after,
 )
@@ -53,6 +53,8 @@ FLUSH_ROUNDS = 16
 is fixed, because the last round of a diverging run depends on it. ``COMMIT_SECONDS`` of the
 recorder, not this number, decides when rows are stored.
 """
+MOST_COMPUTATIONS = 32
+"""Computations of the longest round that becomes a CUDA graph; a longer one keeps the GPU busy."""
 
 
 class Direction(NamedTuple):
@@ -82,25 +84,19 @@ class Step:
     """
 
     def __init__(self, spec: CompleteSpec, x: Tensor) -> None:
-        self._rate = spec.learning_rate
+        rate = self._rate = spec.learning_rate
         self._decay = spec.weight_decay
-        self._drops = [
-            (fraction * spec.budget, factor) for fraction, factor in parse_drops(spec.lr_drop)
-        ]
+        self._rates = list[tuple[float, Tensor]]()
+        for fraction, factor in ((0.0, 1.0), *parse_drops(spec.lr_drop)):
+            rate *= factor
+            self._rates.append((fraction * spec.budget, torch.tensor(rate, dtype=torch.float64)))
         self._adaptive = spec.lr_rule == "adagrad-norm"
         self.squares = x.new_zeros((), dtype=torch.float64)
-        self._sent = torch.tensor(self._rate, dtype=torch.float64), self._rate
 
     def rate(self, spent: int) -> Tensor:
         """Return the rate of ``fixed`` after ``spent`` computations, on the CPU."""
-        rate = self._rate
-        for start, factor in self._drops:
-            # binary fractions: 0.55 of a budget of 100 is 55.00000000000001
-            if spent >= start - 1e-9:
-                rate *= factor
-        if rate != self._sent[1]:
-            self._sent = torch.tensor(rate, dtype=torch.float64), rate
-        return self._sent[0]
+        # binary fractions: 0.55 of a budget of 100 is 55.00000000000001
+        return [rate for start, rate in self._rates if spent >= start - 1e-9][-1]
 
     def update(self, x: Tensor, direction: Tensor, rate: Tensor) -> Tensor:
         """Move ``x`` in place along ``direction`` by the ``rate`` of ``fixed``; return the learning
@@ -134,9 +130,6 @@ class Simulation:
         # for the round.
         self._loss = parts.problem.x.new_zeros(())
         self._loss_count = self._loss.clone()
-        self._ring = self._loss.new_zeros(FLUSH_ROUNDS, len(NUMBERS), dtype=torch.float64)
-        self._unknown = torch.full_like(self._ring[0, 0], math.nan)
-        self._rows = list(torch.eye(FLUSH_ROUNDS, dtype=torch.bool)[:, :, None])
         self._server = make_server(parts)
         self._prefixes = Prefixes(parts, self._server.attacker)
         self._probe = Probe(parts, self._server)
@@ -147,8 +140,13 @@ class Simulation:
             }
         if parts.switching.follow is not None and not state.switching:
             state.switching = dict(parts.switching.follow.initial)
+        # what a round changes, besides the states; each tensor stays at its place in memory
+        changed = [parts.problem.x, parts.problem.buffers, *(parts.problem.observed() or ())]
+        changed += self._step.squares, self._loss, self._loss_count
+        gathers = isinstance(parts.method, GatheringMethod)
+        need = "the method gathers its vectors" if gathers else parts.problem.graph_need()
         self._graphed = (
-            Graphed(self._update, self._changed, HELD, device) if device.type == "cuda" else None
+            Graphed(self._update, changed, HELD, device, need) if device.type == "cuda" else None
         )
 
     def events(self, wanted: Callable[[], bool] = lambda: False) -> Iterator[Event]:
@@ -202,59 +200,45 @@ class Simulation:
         previous = state.mask
         who, drawn = identify(parts, state, plan.prefixes[-1], plan.level)
         changes = changes_of(previous, drawn) if parts.switching.kept else ()
-        place = len(self._records)
-        inputs = with_draws(self._inputs(plan, who, drawn, place), parts, state, drawn)
-        measured = self._computed(inputs, state)
+        numbers = self._computed(self._inputs(plan, who, drawn), state)
         # From here on the state belongs to the next round: the calls below learn for it, and a
         # checkpoint resumes there.
         state.round += 1
         state.spent += plan.prefixes[-1]
-        follow = parts.switching.follow
+        follow, acceptance = parts.switching.follow, numbers.acceptance
         if follow is not None:
-            column = NUMBERS.index("acceptance")
-            ratio = self._ring[place, column].item() if measured[column] else None
+            ratio = None if acceptance is None else float(acceptance)
             state.switching = follow.learn(state.switching, ratio)
-        return Record(state.round - 1, state.spent, plan, who.dynamic, drawn, measured, changes)
+        return Record(state.round - 1, state.spent, plan, who.dynamic, drawn, numbers, changes)
 
-    def _inputs(self, plan: Plan, who: Identities, drawn: Drawn, place: int) -> Inputs:
-        state = self._state
-        part = drawn.honest if plan.cohort is None else drawn.honest[list(plan.cohort)]
+    def _inputs(self, plan: Plan, who: Identities, drawn: Drawn) -> Inputs:
+        parts, state = self._parts, self._state
+        honest = drawn.honest if plan.cohort is None else drawn.honest[list(plan.cohort)]
+        attacked = parts.spec.attack_entry == "gradient" and who.dynamic
         return Inputs(
             plan,
             who,
-            rate=self._step.rate(state.spent),
-            row=self._rows[place],
-            judged=who.any_honest if part is drawn.honest else bool(part.any()),
-            probed=self._probe.wanted(state.round, part),
-            attacked=self._parts.spec.attack_entry == "gradient" and who.dynamic,
+            self._step.rate(state.spent),
+            bool(honest.any()),
+            self._probe.wanted(state.round, honest),
+            attacked,
+            *draws_of(parts, state, plan, drawn, attacked=attacked),
         )
 
-    def _computed(self, inputs: Inputs, state: State) -> tuple[bool, ...]:
-        """Call ``_update``, by a CUDA graph if this pays."""
-        if self._graphed is None:
-            return self._update(inputs, state)
-        need = self._parts.problem.graph_need()
-        if inputs.plan.prefixes[-1] > MOST_COMPUTATIONS:
-            need = "long rounds"
-        else:
-            inputs = at_hand(inputs)  # one row for all draws
-        if isinstance(self._parts.method, GatheringMethod):
-            need = "the method gathers its vectors"
-        measured: tuple[bool, ...] = (
-            self._graphed.eagerly(inputs, state, need)
-            if isinstance(need, str)
-            else self._graphed(inputs, state, need)
-        )
-        return measured
+    def _computed(self, inputs: Inputs, state: State) -> Numbers:
+        """Call ``_update``, by a CUDA graph if the round is short."""
+        if self._graphed is None or inputs.plan.prefixes[-1] > MOST_COMPUTATIONS:
+            return self._update(on_device(inputs, self._parts.problem.x.device), state)
+        return Numbers(*self._graphed(inputs, state))
 
-    def _update(self, inputs: Inputs, state: State) -> tuple[bool, ...]:
-        """Move x_t to x_{t+1} on the device, and write the round's numbers into the ring; return
-        which of them are measured.
+    def _update(self, inputs: Inputs, state: State) -> Numbers:
+        """Move x_t to x_{t+1} on the device; return the round's numbers.
 
-        A CUDA graph repeats this function's operations without its Python. So numbers come from
-        ``inputs`` and ``state``, and what changes is in ``_changed`` or in ``state``.
+        A CUDA graph repeats this function's operations without its Python. So what differs between
+        two rounds is in ``inputs`` and ``state``.
         """
         parts, problem = self._parts, self._parts.problem
+        forget(problem)
         made = (
             self._gathered(parts.method, inputs, state)
             if isinstance(parts.method, GatheringMethod)
@@ -266,17 +250,8 @@ class Simulation:
         square = problem.squared_gradient()
         rate = self._step.update(problem.x, made.vector, inputs.rate)
         problem.project()
-        numbers = (length(made.vector), made.error, rate, made.accepted, made.acceptance, square)
-        row = torch.stack([self._unknown if value is None else value.double() for value in numbers])
-        torch.where(inputs.row, row, self._ring, out=self._ring)
-        return tuple(value is not None for value in numbers)
-
-    def _changed(self) -> list[Tensor]:
-        """Return all tensors that a round changes, besides the states of method, rule and
-        attack.
-        """
-        sums = self._step.squares, self._loss, self._loss_count, self._ring
-        return [*self._parts.problem.changed(), *sums]
+        norm = length(made.vector)
+        return Numbers(norm, made.error, rate, made.accepted, made.acceptance, square)
 
     def _sent(self, inputs: Inputs, state: State) -> Direction:
         """Return g_t from the aggregates of the workers' messages, one message for each prefix.
@@ -340,20 +315,18 @@ class Simulation:
         finite.
         """
         records, self._records = self._records, []
+        columns = map(read, zip(*(record.numbers for record in records), strict=True))
         rounds: list[Round] = []
         changes: list[Identity] = []
-        for record, row in zip(records, self._ring[: len(records)].tolist(), strict=True):
-            numbers = Numbers(
-                *(
-                    value if measured else None
-                    for value, measured in zip(row, record.measured, strict=True)
-                )
-            )
-            done = round_event(record, numbers)
-            rounds.append(done)
+        for record, norm, error, rate, verdict, acceptance, square in zip(
+            records, *columns, strict=True
+        ):
+            norm = math.nan if norm is None else norm
+            accepted = None if verdict is None else bool(verdict)
+            rounds.append(round_event(record, norm, error, rate or 0.0, accepted, acceptance))
             changes += record.changes
-            self._totals = totals_after(self._totals, record, numbers.squared_gradient)
-            if not math.isfinite(done.gradient_norm):
+            self._totals = totals_after(self._totals, record, square)
+            if not math.isfinite(norm):
                 break
         return RoundsDone(tuple(rounds), self._totals, tuple(changes))
 
@@ -361,7 +334,10 @@ class Simulation:
         """Return True if all rounds since the last flush are finite; if not, the next flush finds
         the first that is not.
         """
-        return all(map(math.isfinite, self._ring[: len(self._records), 0].tolist()))
+        return all(
+            math.isfinite(norm or 0.0)
+            for norm in read([record.numbers.gradient_norm for record in self._records])
+        )
 
     def _checkpoint(self) -> Checkpoint:
         problem = self._parts.problem

@@ -13,12 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dynabro_cli.errors import PluginError
-from dynabro_cli.gradients import graphs
 from dynabro_cli.gradients.engine import LOOP, SHARED, WorkerGradients, parts
-from dynabro_cli.gradients.memory import send
+from dynabro_cli.gradients.graphs import BACKWARD, GRAPH_VALUES, on_device
 from dynabro_cli.models._api import METRICS, LabelledInputs
 from dynabro_cli.simulation.problem.interface import (
-    MOST_COMPUTATIONS,
     Draws,
     Observed,
     Problem,
@@ -118,11 +116,12 @@ class ImageProblem(Problem):
         self._workers, self._batch_size = workers, batch_size
         self._streams, self._device = streams, device
         self.x, self.buffers = self._engine.parameters, self._engine.buffers
-        self._losses = self.x.new_zeros(workers)
-        self._counts = self.x.new_zeros(workers)
-        self._statistics = torch.zeros_like(self._engine.statistics)
+        self._observed = Observed(
+            self.x.new_zeros(workers),
+            torch.zeros_like(self._engine.statistics),
+            self.x.new_zeros(workers),
+        )
         self.sum_gradients(TRIAL_ROUND, (0,), torch.arange(workers), None)
-        self.observed()
 
     @property
     def how(self) -> dict[str, object]:
@@ -138,25 +137,16 @@ class ImageProblem(Problem):
         return torch.addcmul(self._offset, pixels.to(self._gain.dtype), self._gain)
 
     def draw(self, round_: int, computations: Sequence[int], workers: Tensor | None) -> Draws:
-        k = 1 if workers is None else len(workers)
-        rows = None if workers is None else self._rows(workers)
-        for some in parts(len(computations), self._computations_a_pass(k), self._device):
-            part = tuple(computations[some])
-            samples, flips, seeds = (
-                self._of_server(round_, part)
-                if workers is None
-                else self._of_workers(round_, part, workers)
-            )
-            yield Drawn(part, samples, flips if self._images.flip else None, seeds, rows)
+        step = self._computations_a_pass(1 if workers is None else len(workers))
+        passes = [
+            tuple(computations[part]) for part in parts(len(computations), step, self._device)
+        ]
+        if workers is None:
+            return tuple([self._of_server(round_, numbers) for numbers in passes])
+        return tuple([self._of_workers(round_, numbers, workers) for numbers in passes])
 
-    def _of_workers(
-        self, round_: int, computations: Sequence[int], workers: Tensor
-    ) -> tuple[Tensor, Tensor | None, Sequence[int] | Tensor]:
-        """Draw the mini-batches of ``workers``, uniformly with replacement: samples and flips [k, n
-        B], and seeds.
-
-        A worker's mini-batches of the n ``computations`` follow one another.
-        """
+    def _of_workers(self, round_: int, computations: tuple[int, ...], workers: Tensor) -> Drawn:
+        """Draw mini-batches of ``workers``, uniformly with replacement."""
         size, shares = len(self._train[1]), self._shares
         shape = self._workers, self._batch_size
 
@@ -174,7 +164,8 @@ class ImageProblem(Problem):
             if self._images.flip
             else None
         )
-        return samples, flips, self._seeds(round_, computations, workers)
+        seeds = self._seeds(round_, computations, workers)
+        return Drawn(computations, samples, flips, seeds, self._rows(workers))
 
     def _seeds(
         self, round_: int, computations: Sequence[int], workers: Tensor
@@ -196,10 +187,8 @@ class ImageProblem(Problem):
         on_gpu = self._device.type == "cuda" and self._engine.kind == SHARED
         return seeds if on_gpu else seeds.tolist()
 
-    def _of_server(
-        self, round_: int, computations: Sequence[int]
-    ) -> tuple[Tensor, Tensor | None, Sequence[int] | Tensor]:
-        """Draw the server's mini-batches: samples and flips [1, n B], and seeds."""
+    def _of_server(self, round_: int, computations: tuple[int, ...]) -> Drawn:
+        """Draw mini-batches of the server."""
         size, samples = self._batch_size, len(cast(Labelled, self._server)[1])
         places, flips, seeds = list[np.ndarray](), list[np.ndarray](), list[int]()
         for computation in computations:
@@ -208,7 +197,13 @@ class ImageProblem(Problem):
             flips.append(generator.random(size) < 0.5)
             seeds.append(int(generator.integers(2**63)))
         first, second = (torch.from_numpy(np.concatenate(drawn))[None] for drawn in (places, flips))
-        return first, second, self._given(torch.tensor(seeds)) if self._engine.random else ()
+        return Drawn(
+            computations,
+            first,
+            second if self._images.flip else None,
+            self._given(torch.tensor(seeds)) if self._engine.random else (),
+            None,
+        )
 
     def _rows(self, workers: Tensor) -> Tensor | None:
         """Return where results of the ``workers`` belong in ``_add_rows``: on a CPU their numbers;
@@ -221,13 +216,9 @@ class ImageProblem(Problem):
             return None
         return torch.full((self._workers,), k).index_copy_(0, workers, torch.arange(k))
 
-    def _here(self, tensor: Tensor) -> Tensor:
-        """Return the tensor on the problem's device."""
-        return tensor if tensor.device.type == self._device.type else send(tensor, self._device)
-
     def _batches(self, drawn: Drawn, source: Labelled) -> tuple[Tensor, Tensor]:
         """Return drawn mini-batches of a ``source``: [k, n B, c, h, w] and [k, n B]."""
-        (images, labels), samples = source, self._here(drawn.samples)
+        (images, labels), samples = source, drawn.samples
         chosen = samples.flatten()
         pixels = (
             self._inputs.index_select(0, chosen)
@@ -235,15 +226,9 @@ class ImageProblem(Problem):
             else self._normalise(images[chosen])
         )
         if drawn.flips is not None:
-            flips = self._here(drawn.flips).flatten()
+            flips = drawn.flips.flatten()
             pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
         return pixels.view(*samples.shape, *pixels.shape[1:]), labels[samples]
-
-    def _computed(self, drawn: Drawn, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Compute gradients of drawn mini-batches; return the losses [k]."""
-        seeds = drawn.seeds
-        seeds = self._here(seeds) if isinstance(seeds, Tensor) else seeds
-        return self._engine(inputs, labels, len(drawn.computations), seeds)
 
     def gradients(
         self, draws: Draws, total: Tensor | None, relabel: Relabel | None = None
@@ -260,11 +245,11 @@ class ImageProblem(Problem):
                     ],
                     1,
                 )
-            losses = self._computed(drawn, inputs, labels)
-            self._add_rows(self._losses, losses, drawn)
-            self._add_rows(self._counts, torch.ones_like(losses), drawn)
-            if self._statistics.numel():
-                self._add_rows(self._statistics, self._engine.statistics[:k], drawn)
+            losses = self._engine(inputs, labels, n, drawn.seeds)
+            self._add_rows(self._observed.losses, losses, drawn)
+            self._add_rows(self._observed.counts, torch.ones_like(losses), drawn)
+            if self._observed.statistics.numel():
+                self._add_rows(self._observed.statistics, self._engine.statistics[:k], drawn)
             if total is not None:
                 total[:k].add_(self._engine.matrix[:k], alpha=n)
         return self._engine.matrix if total is None else total
@@ -281,14 +266,16 @@ class ImageProblem(Problem):
             return
         if drawn.rows is not None:
             padded = torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
-            rows = padded.index_select(0, self._here(drawn.rows))
+            rows = padded.index_select(0, drawn.rows)
         total.add_(rows, alpha=n)
 
     def server_gradient(self, draws: Draws) -> Tensor:
         total = torch.zeros_like(self.x)
         for drawn in draws:
-            self._computed(drawn, *self._batches(drawn, cast(Labelled, self._server)))
-            total.add_(self._engine.matrix[0], alpha=len(drawn.computations))
+            inputs, labels = self._batches(drawn, cast(Labelled, self._server))
+            n = len(drawn.computations)
+            self._engine(inputs, labels, n, drawn.seeds)
+            total.add_(self._engine.matrix[0], alpha=n)
         return total
 
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
@@ -325,22 +312,19 @@ class ImageProblem(Problem):
         gradient = torch.zeros_like(self.x)
         number = torch.tensor([worker])
         for computation, part in enumerate(torch.split(indices, self._batch_size)):
-            places = send(part, self._device)
+            seeds = self._seeds(round_, (computation,), number)
+            places, seeds = on_device((part, seeds), self._device)
             given = labels[places][None]
             if relabel is not None:
                 everyone = given.expand(self._workers, -1)
                 given = relabel(everyone, computation, self._images.shape.classes)[
                     worker : worker + 1
                 ]
-            inputs = self._normalise(images[places])[None]
-            drawn = Drawn(
-                (computation,), part, None, self._seeds(round_, (computation,), number), None
-            )
-            losses = self._computed(drawn, inputs, given)
+            losses = self._engine(self._normalise(images[places])[None], given, 1, seeds)
             gradient.add_(self._engine.matrix[0], alpha=len(part) / len(indices))
-            self._losses[who] += losses
-            self._counts[who] += 1
-            self._statistics[who] += self._engine.statistics[0]
+            self._observed.losses[who] += losses
+            self._observed.counts[who] += 1
+            self._observed.statistics[who] += self._engine.statistics[0]
         return gradient
 
     def _computations_a_pass(self, k: int) -> int:
@@ -351,23 +335,16 @@ class ImageProblem(Problem):
         return max(1, TOGETHER // (samples * self._engine.kept)) if self._engine.kept else 1
 
     def observed(self) -> Observed:
-        sums = self._losses, self._statistics, self._counts
-        seen = Observed(*(part.clone() for part in sums))
-        for part in sums:
-            part.zero_()
-        return seen
+        return self._observed
 
     def graph_need(self) -> float | str:
         samples, values = self._workers * self._batch_size, self._train[0].shape[1:].numel()
         if self._engine.kind == LOOP:  # it reads its seeds on the host
             return LOOP
-        if samples * values > graphs.GRAPH_VALUES:
+        if samples * values > GRAPH_VALUES:
             return "large passes"
         largest = max(samples, self._engine.pass_values // values)
-        return graphs.BACKWARD * self._engine.kept * min(largest, MOST_COMPUTATIONS * samples)
-
-    def changed(self) -> list[Tensor]:
-        return [self.x, self.buffers, self._losses, self._statistics, self._counts]
+        return BACKWARD * self._engine.kept * largest
 
     def project(self) -> None:
         return

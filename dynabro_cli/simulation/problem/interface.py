@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from dynabro_cli.errors import SpecError
+from dynabro_cli.gradients.graphs import on_device
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS
 from dynabro_cli.switching._api import Switching
 from dynabro_cli.vectors.lengths import lengths
@@ -16,15 +17,15 @@ from dynabro_cli.vectors.means import weighted
 
 STATISTICS_MOMENTUM = 0.1
 NOISE_ROUND = 2**40  # the counter of the draws that measure V, larger than any round's counter
-MOST_COMPUTATIONS = 32
-"""Computations of the longest round that becomes a CUDA graph; a longer one keeps the GPU busy."""
 
 Relabel = Callable[[Tensor, int, int], Tensor]
 """Function of the labels [m, B] of the workers' mini-batches, the computation's counter within the
 round, and the number of classes. It returns the labels that gradients are computed with.
 """
-Draws = Iterable[Any]
-"""Random numbers of gradient computations: the problem's own tuples of tensors and constants."""
+Draws = tuple[Any, ...]
+"""Random numbers of gradient computations: tuples of tensors and constants, which the problem
+makes on the CPU and reads on its device.
+"""
 
 
 class Score(NamedTuple):
@@ -62,7 +63,7 @@ class Problem(Protocol):
         ...
 
     def draw(self, round_: int, computations: Sequence[int], workers: Tensor | None) -> Draws:
-        """Draw for ``computations`` of ``workers``; the numbers are drawn when they are read.
+        """Draw the random numbers of ``computations`` of ``workers``.
 
         Args:
             round_: The counter of the round, which determines the mini-batches.
@@ -96,7 +97,8 @@ class Problem(Protocol):
         relabel: Relabel | None = None,
     ) -> Tensor:
         """Draw and compute ``gradients`` of one mini-batch for each of ``computations``."""
-        return self.gradients(self.draw(round_, computations, workers), total, relabel)
+        draws = on_device(self.draw(round_, computations, workers), self.x.device)
+        return self.gradients(draws, total, relabel)
 
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
         """Return every worker's mean gradient over ``batches`` mini-batches at x_t, [m, d].
@@ -116,17 +118,15 @@ class Problem(Protocol):
         ...
 
     def observed(self) -> Observed | None:
-        """Return the observations since the last call; None if the problem has no losses."""
-        ...
-
-    def graph_need(self) -> float | str:
-        """Return the bytes that a round's computations need in a CUDA graph, or why graphs do not
-        serve them.
+        """Return the observations since they were last set to 0, by ``forget``; their places in
+        memory never change. None if the problem has no losses.
         """
         ...
 
-    def changed(self) -> list[Tensor]:
-        """Return all tensors that a round changes; each stays at its place in memory."""
+    def graph_need(self) -> float | str:
+        """Return the bytes that a round's gradients need in a CUDA graph, or the reason why graphs
+        do not serve the problem.
+        """
         ...
 
     def project(self) -> None:
@@ -154,6 +154,12 @@ class Problem(Protocol):
     def squared_gradient(self) -> Tensor | None:
         """Return |grad f(x_t)|^2, a tensor of one number; None if f is not known."""
         ...
+
+
+def forget(problem: Problem) -> None:
+    """Set the observations to 0, as at the start of a round."""
+    for observations in problem.observed() or ():
+        observations.zero_()
 
 
 def mean_gradients(
@@ -185,7 +191,6 @@ def measure_noise(problem: Problem, switching: Switching) -> float:
                 largest,
                 float(lengths(honest - weighted(honest, honest.new_ones(len(honest)))).max()),
             )
-    problem.observed()
     if not largest > 0:
         raise SpecError(
             "noise_bound=auto found no noise among the honest workers at the start. Try: "

@@ -13,7 +13,7 @@ from dynabro_cli.simulation.problem.interface import (
     Score,
     mean_gradients,
 )
-from dynabro_cli.streams import Streams
+from dynabro_cli.streams import Name, Streams
 from dynabro_cli.tasks._api import Objective
 
 
@@ -33,12 +33,14 @@ class ObjectiveProblem(Problem):
         return {"gradients": "exact gradient plus noise"}
 
     def draw(self, round_: int, computations: Sequence[int], workers: Tensor | None) -> Draws:
-        for computation in computations:
-            generator = self._streams.moved(
-                "server" if workers is None else "noise", round_, computation
-            )
-            samples = self._batch_size * (1 if workers is None else self._workers)
-            yield self._objective.noise(generator, samples), workers
+        name: Name = "server" if workers is None else "noise"
+        samples = self._batch_size * (1 if workers is None else self._workers)
+        return tuple(
+            [
+                (self._objective.noise(self._streams.moved(name, round_, number), samples), workers)
+                for number in computations
+            ]
+        )
 
     def gradients(
         self, draws: Draws, total: Tensor | None, relabel: Relabel | None = None
@@ -51,10 +53,9 @@ class ObjectiveProblem(Problem):
         return result
 
     def server_gradient(self, draws: Draws) -> Tensor:
-        means = [noise.mean(0) for noise, _ in draws]
-        total = len(means) * self._objective.gradient(self.x)
-        for mean in means:
-            total += mean
+        total = len(draws) * self._objective.gradient(self.x)
+        for noise, _ in draws:
+            total += noise.mean(0)
         return total
 
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
@@ -65,9 +66,6 @@ class ObjectiveProblem(Problem):
 
     def graph_need(self) -> str:
         return "on a CPU"
-
-    def changed(self) -> list[Tensor]:
-        return [self.x]
 
     def project(self) -> None:
         self.x.copy_(self._objective.project(self.x))

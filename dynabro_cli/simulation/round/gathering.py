@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dynabro_cli.gradients.memory import send
 from dynabro_cli.methods._api import GatheringMethod, Plan
-from dynabro_cli.simulation.problem.interface import Relabel
+from dynabro_cli.simulation.problem.interface import Relabel, forget
 from dynabro_cli.simulation.round.attacker import Attacker, attack_computation, learn
 from dynabro_cli.simulation.round.identities import Identities, relabelling
 from dynabro_cli.simulation.round.inputs import Inputs
@@ -70,7 +70,7 @@ class RoundGradients:
         if points.ndim == 1:
             self.x.copy_(points)
             result = self._gradients(computation, self._workers, self._relabel).clone()
-            self._parts.problem.observed()  # losses and statistics of a round are taken at x_t
+            forget(self._parts.problem)  # losses and statistics of a round are taken at x_t
         else:
             result = torch.empty_like(points)
             for worker, point in enumerate(points):

@@ -46,7 +46,7 @@ class Drawn(NamedTuple):
     masks: list[Tensor]
     changes: int
     honest: Tensor
-    computed: list[Tensor]
+    computed: tuple[Tensor, ...]
 
     @property
     def most(self) -> int:
@@ -87,39 +87,41 @@ def identify(
     """
     first = state.round if parts.spec.clock == "round" else state.spent
     count = 1 if parts.spec.clock == "round" else computations
-    masks = drawn = [
+    masks = everyone = [
         _mask(parts, state, tick, computations, level) for tick in range(first, first + count)
     ]
     before = [masks[0] if state.mask is None else state.mask, *masks[:-1]]
     changed = [not torch.equal(old, new) for old, new in zip(before, masks, strict=True)]
     state.mask = masks[-1]
-    answering = everyone = None
-    if parts.answering is not None:
-        answering = parts.answering(state.round)
+    answering = None if parts.answering is None else parts.answering(state.round)
+    if answering is not None:
         masks = [mask[answering] for mask in masks]
-        everyone = torch.stack(drawn).any(0) if senders(parts.method).delayed else None
     ever = masks[0] if len(masks) == 1 else torch.stack(masks).any(0)
     unseen = (
         ever
         if answering is None
-        else torch.ones(len(drawn[0]), dtype=torch.bool).index_copy(0, answering, ever)
+        else torch.ones(len(everyone[0]), dtype=torch.bool).index_copy(0, answering, ever)
     )
     # messages are sent once a round, after its last tick
     decisive = masks if parts.spec.attack_entry == "gradient" else [masks[-1]] * len(masks)
-    computed = [_computed(parts, decides, answering) for decides in decisive]
+    ticks, computed = zip(
+        *[
+            _tick(parts, byzantine, decides, answering)
+            for byzantine, decides in zip(masks, decisive, strict=True)
+        ],
+        strict=True,
+    )
+    delayed = answering is not None and senders(parts.method).delayed
     who = Identities(
-        ticks=tuple(
-            _tick(byzantine, decides, len(numbers))
-            for byzantine, decides, numbers in zip(masks, decisive, computed, strict=True)
-        ),
+        ticks=ticks,
         ever=ever,
         unseen=unseen,
-        everyone=everyone,
+        everyone=torch.stack(everyone).any(0) if delayed else None,
         answering=answering,
         dynamic=any(changed[1:]),
         any_honest=not bool(ever.all()),
     )
-    return who, Drawn(first, drawn, sum(changed), ~ever, computed)
+    return who, Drawn(first, everyone, sum(changed), ~ever, computed)
 
 
 def _mask(parts: Parts, state: State, tick: int, computations: int, level: int | None) -> Tensor:
@@ -141,9 +143,11 @@ def corrected(level: int, computations: int) -> int:
     return level if computations == 2**level else 0
 
 
-def _computed(parts: Parts, decides: Tensor, answering: Tensor | None) -> Tensor:
-    """Return the numbers of the workers whose gradients matter; ``decides`` is the mask by which
-    the attack will replace gradients, or messages made from them.
+def _tick(
+    parts: Parts, byzantine: Tensor, decides: Tensor, answering: Tensor | None
+) -> tuple[Tick, Tensor]:
+    """Return the tick, and the numbers of the workers whose gradients matter; ``decides`` is the
+    mask by which the attack will replace gradients, or messages made from them.
 
     A replaced vector is not computed if the attack does not read it, unless it stays in the
     worker's momentum.
@@ -151,16 +155,11 @@ def _computed(parts: Parts, decides: Tensor, answering: Tensor | None) -> Tensor
     numbers = torch.arange(len(decides)) if answering is None else answering
     lives_on = parts.spec.attack_entry == "message" and senders(parts.method).remembers
     if parts.attack.reads_own or lives_on or not decides.any() or decides.all():
-        return numbers
-    return numbers[~decides]
-
-
-def _tick(byzantine: Tensor, decides: Tensor, rows: int) -> Tick:
-    if rows == len(decides):
-        return Tick(byzantine, rows, None)
+        return Tick(byzantine, len(numbers), None), numbers
+    computed = (~decides).nonzero()[:, 0]
     places = torch.zeros(len(decides), dtype=torch.int64)
-    places[~decides] = torch.arange(rows)
-    return Tick(byzantine, rows, places)
+    places[computed] = torch.arange(len(computed))
+    return Tick(byzantine, len(computed), places), numbers[computed]
 
 
 def relabelling(attack: Attack, who: Identities) -> Relabel | None:

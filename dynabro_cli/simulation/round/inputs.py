@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
@@ -17,14 +16,12 @@ from dynabro_cli.simulation.round.parts import Parts, State
 class Inputs(NamedTuple):
     """Everything that one round does not have in common with the next, besides the states.
 
-    Tensors are the round's numbers; all else is the round's form. Draws are iterators, which draw
-    when they are read, unless all of them are ``at_hand``.
+    Tensors are the round's numbers; all else is the round's form.
 
     Attributes:
         plan: The round's plan.
         who: The Byzantine workers.
         rate: The learning rate, a tensor of one number in double precision.
-        row: The place of the round's numbers among the records, a mask.
         judged: True to measure the aggregate's distance from the honest mean.
         probed: True to measure the acceptance ratio.
         attacked: True if the attack acts on each computation of the round.
@@ -37,46 +34,33 @@ class Inputs(NamedTuple):
     plan: Plan
     who: Identities
     rate: Tensor
-    row: Tensor
     judged: bool
     probed: bool
     attacked: bool
-    draws: tuple[Draws, ...] = ()
-    server: tuple[Draws, ...] = ()
-    seen: tuple[Draws, ...] = ()
+    draws: tuple[Draws, ...]
+    server: tuple[Draws, ...]
+    seen: tuple[Draws, ...]
 
 
-def with_draws(inputs: Inputs, parts: Parts, state: State, drawn: Drawn) -> Inputs:
-    """Return the inputs with the draws of the round's computations; a method that gathers its
-    vectors draws itself.
+def draws_of(
+    parts: Parts, state: State, plan: Plan, drawn: Drawn, *, attacked: bool
+) -> tuple[tuple[Draws, ...], tuple[Draws, ...], tuple[Draws, ...]]:
+    """Return ``draws``, ``server`` and ``seen`` of ``Inputs``; a method that gathers its vectors
+    draws itself.
     """
     if isinstance(parts.method, GatheringMethod):
-        return inputs
-    problem, round_, by_server = parts.problem, state.round, parts.aggregator.needs_server
-    steps = [range(*pair) for pair in itertools.pairwise((0, *inputs.plan.prefixes))]
-
-    def single(computations: Sequence[int]) -> Draws:
-        return itertools.chain.from_iterable(
-            problem.draw(round_, (number,), drawn.computed[number]) for number in computations
-        )
-
-    return inputs._replace(
-        draws=tuple(
-            single(step) if inputs.attacked else problem.draw(round_, step, drawn.computed[-1])
-            for step in steps
-        ),
-        server=tuple(problem.draw(round_, step, None) for step in steps) if by_server else (),
-        seen=tuple(
-            problem.draw(round_, (number,), None) for number in range(inputs.plan.prefixes[-1])
-        )
-        if by_server and inputs.attacked and parts.attack.sees_defence
-        else (),
-    )
-
-
-def at_hand(inputs: Inputs) -> Inputs:
-    """Return the inputs with all numbers drawn."""
-    draws, server, seen = (
-        tuple(tuple(some) for some in every) for every in (inputs.draws, inputs.server, inputs.seen)
-    )
-    return inputs._replace(draws=draws, server=server, seen=seen)
+        return (), (), ()
+    draw, round_, by_server = parts.problem.draw, state.round, parts.aggregator.needs_server
+    draws, server, seen = list[Draws](), list[Draws](), list[Draws]()
+    for start, prefix in itertools.pairwise((0, *plan.prefixes)):
+        numbers = range(start, prefix)
+        if attacked:
+            each = [draw(round_, (number,), drawn.computed[number]) for number in numbers]
+            draws.append(tuple(itertools.chain.from_iterable(each)))
+        else:
+            draws.append(draw(round_, numbers, drawn.computed[-1]))
+        if by_server:
+            server.append(draw(round_, numbers, None))
+        if by_server and attacked and parts.attack.sees_defence:
+            seen += [draw(round_, (number,), None) for number in numbers]
+    return tuple(draws), tuple(server), tuple(seen)

@@ -12,6 +12,7 @@ from torch import Tensor
 from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks._api import Attack
 from dynabro_cli.experiment.complete import CompleteSpec
+from dynabro_cli.gradients.graphs import on_device
 from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.problem.interface import Problem
@@ -116,7 +117,8 @@ def server_gradient(parts: Parts, state: State, computation: int = 0) -> Tensor 
     if not parts.aggregator.needs_server:
         return None
     problem = parts.problem
-    return problem.server_gradient(problem.draw(state.round, (computation,), None))
+    draws = problem.draw(state.round, (computation,), None)
+    return problem.server_gradient(on_device(draws, problem.x.device))
 
 
 def rows_of(state: States, question: Question) -> States:

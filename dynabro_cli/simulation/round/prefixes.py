@@ -66,7 +66,7 @@ class Prefixes:
             return None
         if not place:
             self._server.zero_()
-        if inputs.plan.prefixes[place] > (inputs.plan.prefixes[place - 1] if place else 0):
+        if inputs.server[place]:
             self._server += self._parts.problem.server_gradient(inputs.server[place])
         return self._server / inputs.plan.prefixes[place]
 
@@ -81,7 +81,7 @@ class Prefixes:
         elif inputs.plan.prefixes == (1,):  # no sums are needed
             gradients = parts.problem.gradients(draws, None, relabel)
             return gradients if parts.answering is None else gradients[: self._rows]
-        else:
+        elif draws:
             if not place:
                 total[: who.ticks[-1].rows] = 0
             parts.problem.gradients(draws, total, relabel)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,36 +17,36 @@ PATH_DIMENSIONS = 3
 
 
 class Numbers(NamedTuple):
-    """The measured numbers of a round; None if a number is not measured.
+    """The numbers of a round, on the device; None if a number is not measured."""
 
-    A device keeps them until a flush reads many rounds at once, so that no round waits for it.
-    """
-
-    gradient_norm: float | None
-    aggregation_error: float | None
-    learning_rate: float | None
-    accepted: float | None
-    acceptance: float | None
-    squared_gradient: float | None
-
-
-NUMBERS = Numbers._fields
+    gradient_norm: Tensor | None
+    aggregation_error: Tensor | None
+    learning_rate: Tensor | None
+    accepted: Tensor | None
+    acceptance: Tensor | None
+    squared_gradient: Tensor | None
 
 
 class Record(NamedTuple):
-    """What the host knows of a round; ``measured`` tells which of ``NUMBERS`` the device knows."""
+    """A round; its numbers are read in batches, so that no round waits for the device."""
 
     round: int
     budget: int
     plan: Plan
     dynamic: bool
     drawn: Drawn
-    measured: tuple[bool, ...]
+    numbers: Numbers
     changes: tuple[Identity, ...]
 
 
-def round_event(record: Record, numbers: Numbers) -> Round:
-    norm, accepted = numbers.gradient_norm, numbers.accepted
+def round_event(
+    record: Record,
+    norm: float,
+    error: float | None,
+    rate: float,
+    accepted: bool | None,
+    acceptance: float | None,
+) -> Round:
     return Round(
         round=record.round,
         budget=record.budget,
@@ -55,11 +55,11 @@ def round_event(record: Record, numbers: Numbers) -> Round:
         byzantine=record.drawn.most,
         switched=record.drawn.changes > 0,
         dynamic=record.dynamic,
-        accepted=None if accepted is None else bool(accepted),
-        learning_rate=numbers.learning_rate or 0.0,
-        gradient_norm=math.nan if norm is None else norm,
-        aggregation_error=numbers.aggregation_error,
-        acceptance=numbers.acceptance,
+        accepted=accepted,
+        learning_rate=rate,
+        gradient_norm=norm,
+        aggregation_error=error,
+        acceptance=acceptance,
     )
 
 
@@ -96,3 +96,10 @@ def point(x: Tensor) -> tuple[float, ...] | None:
         if x.numel() <= PATH_DIMENSIONS
         else None
     )
+
+
+def read(values: Sequence[Tensor | None]) -> list[float | None]:
+    """Read numbers with one transfer from the device."""
+    tensors = [value for value in values if value is not None]
+    numbers = iter(torch.stack(tensors).double().tolist() if tensors else [])
+    return [None if value is None else next(numbers) for value in values]
