@@ -25,10 +25,10 @@ from dynabro_cli.events import (
 )
 from dynabro_cli.experiment.complete import CompleteSpec, parse_drops
 from dynabro_cli.gradients.generators import generators_kept, seed_generators
-from dynabro_cli.gradients.graphs import Graphed, on_device
+from dynabro_cli.gradients.graphs import Capture, Graphed, on_device
 from dynabro_cli.methods._api import GatheringMethod, Plan, senders
 from dynabro_cli.simulation.checkpoint import Checkpoint
-from dynabro_cli.simulation.problem.interface import STATISTICS_MOMENTUM, forget
+from dynabro_cli.simulation.problem.interface import MOST_COMPUTATIONS, STATISTICS_MOMENTUM, forget
 from dynabro_cli.simulation.round.acceptance import Probe
 from dynabro_cli.simulation.round.attacker import advance
 from dynabro_cli.simulation.round.gathering import gather
@@ -53,8 +53,6 @@ FLUSH_ROUNDS = 16
 is fixed, because the last round of a diverging run depends on it. ``COMMIT_SECONDS`` of the
 recorder, not this number, decides when rows are stored.
 """
-MOST_COMPUTATIONS = 32
-"""Computations of the longest round that becomes a CUDA graph; a longer one keeps the GPU busy."""
 
 
 class Direction(NamedTuple):
@@ -140,14 +138,17 @@ class Simulation:
             }
         if parts.switching.follow is not None and not state.switching:
             state.switching = dict(parts.switching.follow.initial)
+        self._graphed = self._by_graphs() if device.type == "cuda" else None
+
+    def _by_graphs(self, capture: Capture | None = None) -> Graphed:
+        """Return ``_update`` with CUDA graphs."""
+        parts, problem = self._parts, self._parts.problem
         # what a round changes, besides the states; each tensor stays at its place in memory
-        changed = [parts.problem.x, parts.problem.buffers, *(parts.problem.observed() or ())]
+        changed = [problem.x, problem.buffers, *(problem.observed() or ())]
         changed += self._step.squares, self._loss, self._loss_count
         gathers = isinstance(parts.method, GatheringMethod)
-        need = "the method gathers its vectors" if gathers else parts.problem.graph_need()
-        self._graphed = (
-            Graphed(self._update, changed, HELD, device, need) if device.type == "cuda" else None
-        )
+        need = "the method gathers its vectors" if gathers else problem.graph_need()
+        return Graphed(self._update, changed, HELD, problem.x.device, need, capture)
 
     def events(self, wanted: Callable[[], bool] = lambda: False) -> Iterator[Event]:
         """Yield ``RoundsDone`` and ``Evaluated`` in turn, and finally ``Finished`` or ``Diverged``.
@@ -213,13 +214,16 @@ class Simulation:
 
     def _inputs(self, plan: Plan, who: Identities, drawn: Drawn) -> Inputs:
         parts, state = self._parts, self._state
-        honest = drawn.honest if plan.cohort is None else drawn.honest[list(plan.cohort)]
+        honest, judged = drawn.honest, who.any_honest
+        if plan.cohort is not None:
+            honest = honest[list(plan.cohort)]
+            judged = bool(honest.any())
         attacked = parts.spec.attack_entry == "gradient" and who.dynamic
         return Inputs(
             plan,
             who,
             self._step.rate(state.spent),
-            bool(honest.any()),
+            judged,
             self._probe.wanted(state.round, honest),
             attacked,
             *draws_of(parts, state, plan, drawn, attacked=attacked),

@@ -26,6 +26,7 @@ from dynabro_cli.gradients.memory import free_memory
 from dynabro_cli.machine.host_memory import free_host_memory, private_memory
 from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.problem.images import EVALUATION_VALUES, TOGETHER
+from dynabro_cli.simulation.problem.interface import MOST_COMPUTATIONS
 from dynabro_cli.tasks._api import ImageShape, Task
 
 PROCESS = 400e6
@@ -241,8 +242,8 @@ def _tensors(run: Run, task: Task, method: Method, gpu: bool) -> tuple[dict[str,
             )
             # graphs have separate memory, for gradients and for the server
             captured = senders * batch * pixels <= GRAPH_VALUES
-            graphs = BACKWARD * captured * together * size.activations
-            matrices = (1 + captured) * MATRICES
+            longest = min(together, MOST_COMPUTATIONS * senders * batch) if captured else 0
+            graphs, matrices = BACKWARD * longest * size.activations, (1 + captured) * MATRICES
         else:
             together = max(batch, min(senders * batch, PASS_VALUES // pixels))
             together = max(together, min(all_samples, int(TOGETHER / max(size.activations, 1))))

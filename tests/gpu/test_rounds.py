@@ -45,7 +45,7 @@ def rounds(gpu: FakeGPU, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGPU]:
     """Let a run wait for the GPU where it may: every 16 rounds, in evaluations and checkpoints, and
     in its first rounds.
     """
-    monkeypatch.setattr(Graphed, "_checked", allowing(gpu, Graphed._checked))
+    monkeypatch.setattr(Graphed, "_agrees", allowing(gpu, Graphed._agrees))
     monkeypatch.setattr(graphs, "KernelCapture", lambda _: repeated)
     one = Simulation._round
 

@@ -17,6 +17,7 @@ from dynabro_cli import RunSpec, events, make_switching, simulate
 from dynabro_cli.experiment.data import read
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.problem.images import ImageProblem
+from dynabro_cli.simulation.problem.interface import forget
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images
 
@@ -59,6 +60,7 @@ def test_gradients_are_those_of_the_changed_labels(computations: Sequence[int]) 
     expected, losses = torch.zeros_like(total), torch.zeros(M)
     for computation in computations:
         for source in (right, wrong):
+            forget(source)
             rows = source.sum_gradients(7, (computation,), everyone, None).clone()
             seen = source.observed()
             chosen = (everyone == computation) == (source is wrong)
@@ -82,7 +84,6 @@ def watched(
         return draw(self, round_, *rest)
 
     def spy(self: ImageProblem, draws: Any, total: Any, relabel: Any = None) -> Tensor:
-        draws = list(draws)
         if relabel is not None:
             for computation in itertools.chain(*(drawn.computations for drawn in draws)):
                 labels = torch.zeros(M, 1, dtype=torch.int64)

@@ -23,9 +23,9 @@ from dynabro_cli.simulation import loop, setup
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS, Simulation, Step
+from dynabro_cli.simulation.problem import images
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.round.inputs import Inputs
-from dynabro_cli.simulation.round.parts import HELD
 from dynabro_cli.vectors import finite
 from tests.contract.test_attacks import TEXTS as ATTACKS
 from tests.contract.test_methods import METHODS, build
@@ -52,6 +52,7 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ImageProblem, "_given", lambda _, seeds: seeds)
     monkeypatch.setattr(Chain, "serves", lambda *_: False)
     monkeypatch.setattr(graphs, "EAGER", 1)
+    monkeypatch.setattr(graphs, "free_memory", lambda _: 1 << 40)
     monkeypatch.setattr(setup, "Compiler", _Compiler)
 
 
@@ -63,7 +64,7 @@ def simulation(capture: Capture | None, **fields: Any) -> Simulation:
     with torch.no_grad():
         made = setup._prepare(resolve(spec), CPU, "off")[0]
     if capture is not None:
-        made._graphed = Graphed(made._update, made._changed, HELD, CPU, capture)
+        made._graphed = made._by_graphs(capture)
     return made
 
 
@@ -166,20 +167,25 @@ def test_a_rule_that_waits_for_its_numbers_is_eager() -> None:
 class Watched(Graphed):
     """Keeps each graph with the inputs of its first replay, and what it then starts from."""
 
-    def __call__(self, inputs: Any, state: Any, need: float) -> Any:
+    last: Any
+    first: list[tuple[graphs.Graph, Any, list[Tensor]]]
+
+    def __call__(self, inputs: Any, state: Any) -> Any:
         self.last = inputs
-        return super().__call__(inputs, state, need)
+        return super().__call__(inputs, state)
 
-    def _checked(self, graph: graphs.Graph) -> bool:
-        self.first = [*getattr(self, "first", []), (graph, self.last, self._copies(graph.held))]
-        return super()._checked(graph)
+    def _agrees(self, graph: graphs.Graph, state: Any) -> bool:
+        before = [tensor.clone() for tensor in graph.changed]
+        self.first = [*getattr(self, "first", []), (graph, self.last, before)]
+        return super()._agrees(graph, state)
 
-    def outcome(self, graph: graphs.Graph, before: list[Tensor], row: Tensor) -> list[Tensor]:
-        """Everything that a replay changes."""
-        self._restore(graph.held, before)
-        graph.row.copy_(row)
-        graph.start()
-        return [graphs._bits(tensor) for tensor in self._copies(graph.held)]
+
+def outcome(graph: graphs.Graph, before: list[Tensor], row: Tensor) -> list[Tensor]:
+    """Everything that a replay changes."""
+    graphs._copy(before, graph.changed)
+    graph.row.copy_(row)
+    graph.start()
+    return [graphs._bits(tensor.clone()) for tensor in (*graph.changed, graph.numbers)]
 
 
 def tensors_of(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -220,7 +226,7 @@ def unread(inputs: Inputs) -> set[str]:
     [
         (
             {"model": "cnn-cifar", "attack": "ipm"},
-            {"rate", "row", "byzantine", "places", "ever", "unseen", "samples", "flips", "seeds"}
+            {"rate", "byzantine", "places", "ever", "unseen", "samples", "flips", "seeds"}
             | {"rows"},
         ),
         ({"participation": 0.6, "method": "demoa", "attack": "ipm"}, {"everyone", "answering"}),
@@ -237,12 +243,16 @@ def unread(inputs: Inputs) -> set[str]:
         ),
     ],
 )
-def test_every_input_of_the_row_reaches_a_replay(cell: dict[str, Any], inputs: set[str]) -> None:
+def test_every_input_of_the_row_reaches_a_replay(
+    cell: dict[str, Any], inputs: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "Graphed", Watched)
     made = simulation(recorded, **cell)
     problem = made._parts.problem
     assert isinstance(problem, ImageProblem)
     problem._images = dataclasses.replace(problem._images, flip=True)
-    made._graphed = graphed = Watched(made._update, made._changed, HELD, CPU, recorded)
+    graphed = made._graphed
+    assert isinstance(graphed, Watched)
     after(made, 8)
     found = set()
     with torch.no_grad():
@@ -250,11 +260,11 @@ def test_every_input_of_the_row_reaches_a_replay(cell: dict[str, Any], inputs: s
             named = sorted(tensors_of(given), key=lambda item: "rate" not in item[0])
             places = [name for name, _ in tensors_of(given)]
             values = [tensor for _, tensor in tensors_of(given)]
-            expected = graphed.outcome(graph, before, graphs.packed(values))
+            expected = outcome(graph, before, graphs.packed(values))
             for name, tensor in named:
                 others = list(values)
                 others[places.index(name)] = changed(tensor, name)
-                reached = graphed.outcome(graph, before, graphs.packed(others))
+                reached = outcome(graph, before, graphs.packed(others))
                 same_ones = all(map(torch.equal, reached, expected))
                 # the attack may choose as before among its strengths
                 assert not same_ones or name in unread(given) or name.startswith(".seen"), name
@@ -326,12 +336,14 @@ def test_the_first_round_with_memory_has_another_form(monkeypatch: pytest.Monkey
 
 def test_checks_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[int] = []
-    check = Graphed._checked
+    check = Graphed._agrees
     monkeypatch.setattr(graphs, "CHECK", 4)
     monkeypatch.setattr(
-        Graphed, "_checked", lambda self, graph: checked.append(self.replays) or check(self, graph)
+        Graphed,
+        "_agrees",
+        lambda self, graph, state: checked.append(self._replays) or check(self, graph, state),
     )
-    assert same(recorded, 14, attack="none").replays == 12
+    assert same(recorded, 14, attack="none")._replays == 12
     assert checked == [1, 5, 9]
 
 
@@ -343,20 +355,25 @@ def test_what_cannot_be_captured_is_eager(error: str, monkeypatch: pytest.Monkey
             raise RuntimeError(error)
         return (lambda: None), run()
 
-    monkeypatch.setattr(graphs, "free_memory", lambda _: 0 if error == "memory" else 1 << 40)
+    if error == "memory":
+        monkeypatch.setattr(graphs, "free_memory", lambda _: 0)
     reasons = {"": "the replay differs", "memory": "memory"}
     reason = reasons.get(error, f"RuntimeError: {error}")
     assert same(capture, 6).state == f"off: {reason}"
 
 
 @pytest.mark.parametrize(
-    ("constant", "reason"), [("GRAPH_VALUES", "large passes"), ("MOST_COMPUTATIONS", "long rounds")]
+    ("module", "constant", "state"),
+    [
+        (images, "GRAPH_VALUES", "off: large passes"),
+        (loop, "MOST_COMPUTATIONS", "no form has come 2 times"),
+    ],
 )
 def test_large_rounds_are_eager(
-    constant: str, reason: str, monkeypatch: pytest.MonkeyPatch
+    module: Any, constant: str, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graphs if constant == "GRAPH_VALUES" else loop, constant, 0)
-    assert same(repeated, 4).state == f"off: {reason}"
+    monkeypatch.setattr(module, constant, 0)
+    assert same(repeated, 4).state == state
 
 
 def test_a_checkpoint_between_replays() -> None:

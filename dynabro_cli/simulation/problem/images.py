@@ -17,11 +17,13 @@ from dynabro_cli.gradients.engine import LOOP, SHARED, WorkerGradients, parts
 from dynabro_cli.gradients.graphs import BACKWARD, GRAPH_VALUES, on_device
 from dynabro_cli.models._api import METRICS, LabelledInputs
 from dynabro_cli.simulation.problem.interface import (
+    MOST_COMPUTATIONS,
     Draws,
     Observed,
     Problem,
     Relabel,
     Score,
+    forget,
     mean_gradients,
 )
 from dynabro_cli.simulation.problem.shares import Labelled, Shares
@@ -122,6 +124,7 @@ class ImageProblem(Problem):
             self.x.new_zeros(workers),
         )
         self.sum_gradients(TRIAL_ROUND, (0,), torch.arange(workers), None)
+        forget(self)
 
     @property
     def how(self) -> dict[str, object]:
@@ -344,7 +347,7 @@ class ImageProblem(Problem):
         if samples * values > GRAPH_VALUES:
             return "large passes"
         largest = max(samples, self._engine.pass_values // values)
-        return BACKWARD * self._engine.kept * largest
+        return BACKWARD * self._engine.kept * min(largest, MOST_COMPUTATIONS * samples)
 
     def project(self) -> None:
         return

@@ -16,6 +16,8 @@ from dynabro_cli.vectors.lengths import lengths
 from dynabro_cli.vectors.means import weighted
 
 STATISTICS_MOMENTUM = 0.1
+MOST_COMPUTATIONS = 32
+"""Computations of the longest round that becomes a CUDA graph; a longer one keeps the GPU busy."""
 NOISE_ROUND = 2**40  # the counter of the draws that measure V, larger than any round's counter
 
 Relabel = Callable[[Tensor, int, int], Tensor]
