@@ -33,8 +33,6 @@ CHECK = 1024
 """Replays of a graph from one check to the next; the first one is checked."""
 ALIGNED = 8
 """Bytes to which the tensors of a row are aligned: the size of the largest type."""
-INTEGERS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
-"""Types with which numbers of 8, 4, 2 and 1 bytes are compared bit for bit."""
 
 
 class Graph(NamedTuple):
@@ -108,9 +106,7 @@ class Graphed:
         """Captured forms and replays so far, or ``off: `` and the reason; and why other forms are
         eager.
         """
-        reasons = [graph for graph in self._graphs.values() if isinstance(graph, str)]
-        if isinstance(self._need, str):
-            reasons = [self._need]
+        reasons = [why for why in (*self._graphs.values(), self._need) if isinstance(why, str)]
         graphs = len(self._graphs) - len(reasons)
         if graphs > 0:
             eager = f"; {len(reasons)} eager, the last one: {reasons[-1]}" if reasons else ""
@@ -126,7 +122,7 @@ class Graphed:
         self._rounds[hash(form)] += 1
         replay = self._rounds[hash(form)] - EAGER - 1
         if not replay:
-            self._graphs[form] = self._recorded(inputs, state, form[1])
+            self._graphs[form] = self._recorded(inputs, given, state, held, form[1])
         graph = self._graphs.get(form)
         if not isinstance(graph, Graph):
             return self._function(on_device(inputs, self._device), state)
@@ -141,18 +137,17 @@ class Graphed:
         numbers = iter(graph.numbers.clone())  # because the next replay overwrites them
         return tuple(next(numbers) if measured else None for measured in graph.measured)
 
-    def _recorded(self, inputs: Any, state: Any, kind: Hashable) -> Graph | str:
+    def _recorded(
+        self, inputs: Any, given: list[Tensor], state: Any, held: list[Tensor], kind: Hashable
+    ) -> Graph | str:
         """Capture a form, or return the reason why this is not possible; no value changes.
 
-        ``kind`` is the form of the states.
+        ``given`` are the tensors of the inputs, ``held`` of the states, whose form is ``kind``.
         """
         if isinstance(self._need, float) and 2 * self._need > free_memory(self._device):
             return "memory"
-        given, held = list[Tensor](), list[Tensor]()
-        form_of(inputs, given)
-        form_of(self._states(state), held)
         row = send(packed(given), self._device)
-        arguments = rebuilt(inputs, iter(unpacked(row, given)))
+        arguments = rebuilt(inputs, unpacked(row, given))
         if kind not in self._places:
             self._places[kind] = [torch.empty_like(x, device=self._device) for x in held]
         places = self._places[kind]
@@ -193,7 +188,7 @@ class Graphed:
         graph.start()
         replayed = [*graph.changed, graph.numbers]
         pairs = zip(eager, replayed, strict=True)
-        same = bool(torch.stack([(_bits(one) == _bits(other)).all() for one, other in pairs]).all())
+        same = all(torch.equal(_bits(one), _bits(other)) for one, other in pairs)
         if not same:
             _copy(eager, replayed)
         return same
@@ -212,7 +207,7 @@ def on_device(value: Any, device: torch.device) -> Any:
         return value
     tensors = list[Tensor]()
     form_of(value, tensors)
-    return rebuilt(value, iter(unpacked(send(packed(tensors), device), tensors)))
+    return rebuilt(value, unpacked(send(packed(tensors), device), tensors))
 
 
 def form_of(value: Any, tensors: list[Tensor]) -> Hashable:
@@ -250,14 +245,13 @@ def packed(tensors: Sequence[Tensor]) -> Tensor:
     return torch.frombuffer(row, dtype=torch.uint8)
 
 
-def unpacked(row: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Return the views of a row's tensors."""
-    views, start = [], 0
+def unpacked(row: Tensor, like: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Yield the views of a row's tensors."""
+    start = 0
     for tensor in like:
         size = tensor.numel() * tensor.element_size()
-        views.append(row[start : start + size].view(tensor.dtype).view(tensor.shape))
+        yield row[start : start + size].view(tensor.dtype).view(tensor.shape)
         start += size + -size % ALIGNED
-    return views
 
 
 def _copy(values: Iterable[Tensor], places: Iterable[Tensor]) -> None:
@@ -272,7 +266,7 @@ def _move(values: list[Tensor], places: list[Tensor]) -> None:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    return tensor.view(INTEGERS[tensor.element_size()])
+    return tensor.reshape(-1).view(torch.uint8)
 
 
 def _first_line(error: BaseException) -> str:

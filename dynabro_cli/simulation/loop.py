@@ -201,7 +201,11 @@ class Simulation:
         previous = state.mask
         who, drawn = identify(parts, state, plan.prefixes[-1], plan.level)
         changes = changes_of(previous, drawn) if parts.switching.kept else ()
-        numbers = self._computed(self._inputs(plan, who, drawn), state)
+        inputs = self._inputs(plan, who, drawn)
+        if self._graphed is None or plan.prefixes[-1] > MOST_COMPUTATIONS:
+            numbers = self._update(on_device(inputs, parts.problem.x.device), state)
+        else:
+            numbers = Numbers(*self._graphed(inputs, state))
         # From here on the state belongs to the next round: the calls below learn for it, and a
         # checkpoint resumes there.
         state.round += 1
@@ -228,12 +232,6 @@ class Simulation:
             attacked,
             *draws_of(parts, state, plan, drawn, attacked=attacked),
         )
-
-    def _computed(self, inputs: Inputs, state: State) -> Numbers:
-        """Call ``_update``, by a CUDA graph if the round is short."""
-        if self._graphed is None or inputs.plan.prefixes[-1] > MOST_COMPUTATIONS:
-            return self._update(on_device(inputs, self._parts.problem.x.device), state)
-        return Numbers(*self._graphed(inputs, state))
 
     def _update(self, inputs: Inputs, state: State) -> Numbers:
         """Move x_t to x_{t+1} on the device; return the round's numbers.

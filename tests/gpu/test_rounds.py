@@ -253,7 +253,9 @@ def test_strategies(strategy: str, rounds: FakeGPU) -> None:
 def test_one_row_is_sent_in_a_round(
     model: str, eager: int, rounds: FakeGPU, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches, seeds, identities and the rate are in it; a replay launches nothing else."""
+    """Batches, seeds, identities and the rate are in it; beside a graph, its copy and the copy of
+    the round's numbers are launched.
+    """
     sent, launched = [], []
     one = Simulation._round
     monkeypatch.setattr(graphs, "EAGER", eager)
@@ -270,4 +272,4 @@ def test_one_row_is_sent_in_a_round(
     monkeypatch.setattr(Simulation, "_round", round_)
     run_of(rounds, small(model=model, attack="ipm", budget=8, eval_every=100))
     assert sent[FIRST:] == [1] * 5 or eager == 4
-    assert (launched[-2:] == [1, 1]) is (eager == 4)
+    assert (launched[-2:] == [2, 2]) is (eager == 4)
