@@ -98,8 +98,8 @@ def count(spec: RunSpec, kernels: str) -> list[object]:
                 if isinstance(event, events.RoundsDone):
                     break
     every = sum(phases.counts.values())
-    # the copy of the row, the graph, and the copy of the round's numbers; a rule that sends a tensor
-    # has waited for another one
+    # the copy of the row, the graph, and the copy of the numbers; a rule that sends a tensor has
+    # waited for another one
     eager = sizes[-1] > graphs.GRAPH_VALUES or phases.sent > 1
     graphed = every if eager else 3
     moved = [f"{phases.moved[name] / 1e9:.2f}" for name in ("gradients", "server")]
