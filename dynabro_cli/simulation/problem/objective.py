@@ -49,7 +49,8 @@ class ObjectiveProblem(Problem):
         result = self.x.new_zeros(self._workers, self.x.numel()) if total is None else total
         for noise, workers in draws:
             drawn = gradient + noise.view(self._workers, self._batch_size, -1).mean(1)
-            result[: len(workers)] += drawn[workers]
+            k = len(workers)
+            result[:k] += drawn if k == self._workers else drawn[workers]
         return result
 
     def server_gradient(self, draws: Draws) -> Tensor:

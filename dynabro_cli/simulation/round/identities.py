@@ -46,7 +46,7 @@ class Drawn(NamedTuple):
     masks: list[Tensor]
     changes: int
     honest: Tensor
-    computed: tuple[Tensor, ...]
+    computed: list[Tensor]
 
     @property
     def most(self) -> int:
@@ -104,16 +104,13 @@ def identify(
     )
     # messages are sent once a round, after its last tick
     decisive = masks if parts.spec.attack_entry == "gradient" else [masks[-1]] * len(masks)
-    ticks, computed = zip(
-        *[
-            _tick(parts, byzantine, decides, answering)
-            for byzantine, decides in zip(masks, decisive, strict=True)
-        ],
-        strict=True,
-    )
+    ticks = [
+        _tick(parts, byzantine, decides, answering)
+        for byzantine, decides in zip(masks, decisive, strict=True)
+    ]
     delayed = answering is not None and senders(parts.method).delayed
     who = Identities(
-        ticks=ticks,
+        ticks=tuple([tick for tick, _ in ticks]),
         ever=ever,
         unseen=unseen,
         everyone=torch.stack(everyone).any(0) if delayed else None,
@@ -121,7 +118,7 @@ def identify(
         dynamic=any(changed[1:]),
         any_honest=not bool(ever.all()),
     )
-    return who, Drawn(first, everyone, sum(changed), ~ever, computed)
+    return who, Drawn(first, everyone, sum(changed), ~ever, [computed for _, computed in ticks])
 
 
 def _mask(parts: Parts, state: State, tick: int, computations: int, level: int | None) -> Tensor:
@@ -154,9 +151,12 @@ def _tick(
     """
     numbers = torch.arange(len(decides)) if answering is None else answering
     lives_on = parts.spec.attack_entry == "message" and senders(parts.method).remembers
-    if parts.attack.reads_own or lives_on or not decides.any() or decides.all():
-        return Tick(byzantine, len(numbers), None), numbers
+    everyone = Tick(byzantine, len(numbers), None), numbers
+    if parts.attack.reads_own or lives_on:
+        return everyone
     computed = (~decides).nonzero()[:, 0]
+    if len(computed) in (0, len(numbers)):
+        return everyone
     places = torch.zeros(len(decides), dtype=torch.int64)
     places[computed] = torch.arange(len(computed))
     return Tick(byzantine, len(computed), places), numbers[computed]

@@ -51,7 +51,9 @@ def draws_of(
     if isinstance(parts.method, GatheringMethod):
         return (), (), ()
     draw, round_, by_server = parts.problem.draw, state.round, parts.aggregator.needs_server
-    draws, server, seen = list[Draws](), list[Draws](), list[Draws]()
+    draws: list[Draws] = []
+    server: list[Draws] = []
+    seen: list[Draws] = []
     for start, prefix in itertools.pairwise((0, *plan.prefixes)):
         numbers = range(start, prefix)
         if attacked:
