@@ -23,7 +23,6 @@ from dynabro_cli.simulation import loop, setup
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS, Simulation, Step
-from dynabro_cli.simulation.problem import images
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.round.inputs import Inputs
 from dynabro_cli.vectors import finite
@@ -356,7 +355,7 @@ def test_what_cannot_be_captured_is_eager(error: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("module", "constant", "state"),
     [
-        (images, "GRAPH_VALUES", "off: large passes"),
+        (graphs, "GRAPH_VALUES", "off: large passes"),
         (loop, "MOST_COMPUTATIONS", "no form has come 2 times"),
     ],
 )
