@@ -104,8 +104,8 @@ OWN: dict[str, dict[str, Any]] = {
 }
 FEW = {
     *("sgd", "momentum", "dynabro:filter=option2,noise_bound=1e9", "safeguard:noise_bound=1"),
-    *("alie", "mimic:target=learned,warmup=1", "optimal-ipm", "poisonedfl:window=1", "label-flip"),
-    *("adaptive", "bernoulli:p=0.3,D=4,delta_max=0.4", "mid-round:K=3"),
+    *("alie", "mimic:target=learned,warmup=1", "poisonedfl:window=1", "label-flip"),
+    *("adaptive", "mid-round:K=3"),
 }
 
 
