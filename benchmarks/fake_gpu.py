@@ -21,7 +21,6 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dynabro_cli.gradients.memory import kept
 from dynabro_cli.machine import gpu_kernels
 
 aten = torch.ops.aten
@@ -205,12 +204,10 @@ def one_gpu(devices: int = 1, obstacle: str | None = None) -> Iterator[FakeGPU]:
         )
         # torch.tensor(..., device="cuda") makes a tensor on the CPU and sends it
         torch._C._set_only_lift_cpu_tensors(True)
-        kept.cache_clear()  # tensors of another fake GPU
         try:
             with mode:
                 yield mode
         finally:
-            kept.cache_clear()
             torch._C._set_only_lift_cpu_tensors(lifts)
             torch.use_deterministic_algorithms(before)
 

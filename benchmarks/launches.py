@@ -16,7 +16,8 @@ from benchmarks.cells import cell, stream
 from benchmarks.fake_gpu import FakeGPU, launches, one_gpu
 from benchmarks.measuring import table
 from dynabro_cli import RunSpec, events
-from dynabro_cli.gradients.graphs import GRAPH_VALUES, GraphedGradients
+from dynabro_cli.gradients import graphs
+from dynabro_cli.gradients.engine import WorkerGradients
 from dynabro_cli.simulation import loop
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.problem.images import ImageProblem
@@ -64,14 +65,16 @@ def measure(rules: list[str], method: str) -> str:
 
 
 def count(spec: RunSpec, kernels: str) -> list[object]:
-    """Return the launches of a run's last round (by phase, in all, and in all if a pass is a
-    graph), sent tensors, and GB.
+    """Return the launches of a run's last round (by phase, in all, and in all if the round
+    is a graph), sent tensors, and GB.
     """
     sizes: list[int] = []
 
-    def plainly(graphed: GraphedGradients, inputs: Tensor, *arguments: Any) -> Any:
+    compute = WorkerGradients.__call__
+
+    def sized(engine: WorkerGradients, inputs: Tensor, *arguments: Any) -> Any:
         sizes.append(inputs.numel())
-        return graphed._engine(inputs, *arguments)
+        return compute(engine, inputs, *arguments)
 
     with one_gpu(obstacle=None if kernels == "on" else "not wanted") as gpu, gpu.allowed():
         phases = _Phases(gpu)
@@ -79,10 +82,11 @@ def count(spec: RunSpec, kernels: str) -> list[object]:
             for place, name, phase in (
                 (Simulation, "_round", "rest"),
                 (ImageProblem, "_batches", "batches"),
-                (GraphedGradients, "__call__", "gradients"),
+                (WorkerGradients, "__call__", "gradients"),
             ):
-                function = plainly if phase == "gradients" else getattr(place, name)
+                function = sized if phase == "gradients" else getattr(place, name)
                 stack.enter_context(patch.object(place, name, phases.around(phase, function)))
+            stack.enter_context(patch.object(graphs, "EAGER", ROUNDS))
             make = loop.make_server
 
             def server(*arguments: Any) -> Any:
@@ -94,9 +98,10 @@ def count(spec: RunSpec, kernels: str) -> list[object]:
                 if isinstance(event, events.RoundsDone):
                     break
     every = sum(phases.counts.values())
-    # the inputs of a graph: images, labels, and seeds of dropout
-    copies = 3 if spec.task == "cifar10" else 2
-    graphed = every if sizes[-1] > GRAPH_VALUES else every - phases.counts["gradients"] + 1 + copies
+    # the copy of the row, the graph, and the copy of the numbers; a rule that sends a tensor has
+    # waited for another one
+    eager = sizes[-1] > graphs.GRAPH_VALUES or phases.sent > 1
+    graphed = every if eager else 3
     moved = [f"{phases.moved[name] / 1e9:.2f}" for name in ("gradients", "server")]
     return [*(phases.counts[name] for name in PHASES), every, graphed, phases.sent, *moved]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +68,23 @@ class Watch:
 
     def install(self) -> None:
         """Put the stopwatch around the methods."""
-        batches, gradients = ImageProblem._batches, ImageProblem.sum_gradients
+        draws, batches = ImageProblem._of_workers, ImageProblem._batches
+        gradients = ImageProblem.gradients
 
         @functools.wraps(batches)
-        def watched_batches(
-            problem: Any, round_: int, computations: Sequence[int], workers: Any
-        ) -> Any:
+        def watched_batches(problem: Any, drawn: Any, source: Any) -> Any:
             before = time.perf_counter()
-            inputs, labels = batches(problem, round_, computations, workers)
+            inputs, labels = batches(problem, drawn, source)
             self.data += time.perf_counter() - before
-            self.gradients += len(computations) * len(workers)
+            self.gradients += len(drawn.computations) * len(labels)
             return inputs, labels
+
+        @functools.wraps(draws)
+        def watched_draws(*arguments: Any) -> Any:
+            before = time.perf_counter()
+            drawn = draws(*arguments)
+            self.data += time.perf_counter() - before
+            return drawn
 
         @functools.wraps(gradients)
         def watched_gradients(*arguments: Any, **keywords: Any) -> Any:
@@ -87,7 +93,8 @@ class Watch:
             self.both += time.perf_counter() - before
             return total
 
-        ImageProblem._batches, ImageProblem.sum_gradients = watched_batches, watched_gradients  # type: ignore[method-assign]
+        ImageProblem._of_workers, ImageProblem._batches = watched_draws, watched_batches  # type: ignore[method-assign]
+        ImageProblem.gradients = watched_gradients  # type: ignore[method-assign]
 
     def reset(self) -> None:
         """Restart from zero."""

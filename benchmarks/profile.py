@@ -72,7 +72,8 @@ class Stopwatch:
     def install(self) -> None:
         """Put the stopwatch around the parts of a run, for the rest of the process."""
         for owner, name, part in (
-            (ImageProblem, "sum_gradients", "gradients"),
+            (ImageProblem, "gradients", "gradients"),
+            (ImageProblem, "_of_workers", "batches"),
             (ImageProblem, "_batches", "batches"),
             (Probe, "__call__", "acceptance ratio"),
             (Step, "update", "step"),

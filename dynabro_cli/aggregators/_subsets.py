@@ -47,7 +47,8 @@ def _within(m: int, f: int, most: int) -> bool:
     return True
 
 
-@functools.lru_cache(maxsize=4)
+# never dropped: a CUDA graph reads the table where it was at the capture
+@functools.cache
 def subsets(m: int, size: int, device: torch.device) -> Tensor:
     """Return the indices of all subsets of ``size`` of m workers, in lexicographic order, [C(m,
     size), size].

@@ -1,166 +1,272 @@
-"""CUDA graphs: passes of a repeated shape are replayed instead of launched kernel by kernel."""
+"""CUDA graphs: rounds of a repeated form are replayed instead of launched kernel by kernel.
+
+Everything that differs between two rounds of one form is in one row of bytes, which is copied to a
+fixed place on the GPU, or in tensors whose places are fixed. A capture bakes in all else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import collections
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from dynabro_cli.gradients.engine import LOOP, WorkerGradients
 from dynabro_cli.gradients.memory import free_memory, send
 
-Capture = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
-Key = tuple[torch.Size, int]
+Capture = Callable[[Callable[[], Any]], tuple[Callable[[], None], Any]]
+States = tuple[dict[str, Tensor], ...]
 GRAPH_VALUES = 1 << 20
-"""Input values of the largest pass that is captured: two MNIST iterations. A larger pass keeps a
-GPU busy for longer than the host takes to launch its kernels.
+"""Input values of the largest iteration that is captured: two MNIST iterations. A larger one keeps
+a GPU busy for longer than the host takes to launch its kernels.
 """
-TOLERANCE = 1e-4
 BACKWARD = 2.5
 """Memory of a pass, divided by the memory of the activations that its backward pass reads: it has
 their gradients, too.
 """
 WARM_UPS = 3
 """Plain runs before a capture; torch requires them."""
+EAGER = 4
+"""Rounds of a form before its capture: rare forms are not worth it, and caches are filled."""
+CHECK = 1024
+"""Replays of a graph from one check to the next; the first one is checked."""
+ALIGNED = 8
+"""Bytes to which the tensors of a row are aligned: the size of the largest type."""
 
 
-class Replay(NamedTuple):
-    """A captured pass: its replay function, its inputs, and its losses."""
-
-    start: Callable[[], None]
-    inputs: Tensor
-    labels: Tensor
-    seeds: Tensor | None
-    losses: Tensor
-
-
-class GraphedGradients:
-    """Run ``engine`` with a CUDA graph for each shape of input from its second time on; called in
-    the same way.
-
-    A graph is used only if its first replay gives the engine's result. If a shape is large or
-    cannot be captured, or its graph does not fit into the memory, the shape is computed plainly;
-    other shapes are not affected. Models that need the loop over workers are not captured. Seeds of
-    dropout are in the graph's memory.
+class Graph(NamedTuple):
+    """A captured round.
 
     Attributes:
-        reasons: The shapes that are computed plainly, and why: an error, ``large passes``, ``the
-            replay differs``, or ``memory``.
-        replays: The number of replays so far, without first replays.
+        start: Replays it.
+        row: The place of its inputs.
+        states: The states, which it reads and writes.
+        places: The tensors of ``states``.
+        changed: All tensors that it changes, ``places`` among them, except for ``numbers``.
+        run: Makes the round of a state eagerly in the same places; returns its numbers.
+        numbers: The measured numbers of the last replay.
+        measured: For each number that the function returns, True if it is measured.
+    """
+
+    start: Callable[[], None]
+    row: Tensor
+    states: States
+    places: list[Tensor]
+    changed: list[Tensor]
+    run: Callable[[Any], tuple[Tensor, list[bool]]]
+    numbers: Tensor
+    measured: list[bool]
+
+
+class Graphed:
+    """Call ``function(inputs, state)`` on a GPU, from its fifth round of one form on by a graph.
+
+    The function returns numbers: tensors without dimensions, or None. It may change ``changed`` in
+    place and replace the states: the attributes ``names`` of ``state``, dictionaries of tensors. A
+    round's form is everything in ``inputs`` except for the values of tensors, and the names, shapes
+    and types of the states. The form determines which numbers are None.
+
+    At the first replay of a graph, and at every 1,024th, the round is made twice from copies,
+    eagerly and by the graph. If a bit differs, the eager round counts, and the form is eager from
+    then on. So is a form that cannot be captured or whose graph does not fit into the memory.
 
     Args:
-        engine: The engine that computes the gradients.
+        function: The function.
+        changed: The tensors that the function changes, besides the states.
+        names: The names of the states.
+        device: The GPU.
+        need: Bytes that a graph needs; or the reason why graphs do not serve the function.
         capture: Runs a function once while recording its kernels; returns a replay function, and
             the function's result.
     """
 
-    def __init__(self, engine: WorkerGradients, capture: Capture | None = None) -> None:
-        self._engine = engine
-        self._capture = capture or KernelCapture(engine.parameters.device)
-        self._seen: set[Key] = set()
-        self._replays: dict[Key, Replay] = {}
-        self.reasons: dict[Key, str] = {}
-        self.replays = 0
+    def __init__(
+        self,
+        function: Callable[[Any, Any], tuple[Tensor | None, ...]],
+        changed: list[Tensor],
+        names: Sequence[str],
+        device: torch.device,
+        need: float | str,
+        capture: Capture | None = None,
+    ) -> None:
+        self._function, self._changed, self._names = function, changed, names
+        self._device, self._need = device, need
+        self._capture = capture or KernelCapture(device)
+        # by hash: a run may have thousands of forms that come once
+        self._rounds: collections.Counter[int] = collections.Counter()
+        # a form without a graph has the reason instead
+        self._graphs: dict[Hashable, Graph | str] = {}
+        # all forms share places, so that the next round finds its states in place
+        self._places: dict[Hashable, list[Tensor]] = {}
+        self._replays = 0
 
     @property
     def state(self) -> str:
-        """Captured shapes and replays so far, or ``off: `` and the reason; and why other shapes are
-        computed plainly.
+        """Captured forms and replays so far, or ``off: `` and the reason; and why other forms are
+        eager.
         """
-        if self._engine.kind == LOOP and self._seen:
-            return f"off: {LOOP}"
-        why = next(reversed(self.reasons.values()), None)
-        if not self._replays:
-            return "no shape has come twice" if why is None else f"off: {why}"
-        plain = (
-            "" if why is None else f"; {len(self.reasons)} computed plainly, the last one: {why}"
-        )
-        return f"on: {len(self._replays)} shapes, {self.replays} replays{plain}"
+        reasons = [why for why in (*self._graphs.values(), self._need) if isinstance(why, str)]
+        graphs = len(self._graphs) - len(reasons)
+        if graphs > 0:
+            eager = f"; {len(reasons)} eager, the last one: {reasons[-1]}" if reasons else ""
+            return f"on: {graphs} forms, {self._replays} replays{eager}"
+        return f"off: {reasons[-1]}" if reasons else f"no form has come {EAGER + 1} times"
 
-    def __call__(
-        self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int] | Tensor
-    ) -> Tensor:
-        """Compute gradients like ``WorkerGradients``; the next call overwrites the losses [k]."""
-        key = inputs.shape, batches
-        if inputs.numel() > GRAPH_VALUES:
-            self.reasons[key] = "large passes"
-        if self._engine.kind == LOOP or key not in self._seen or key in self.reasons:
-            self._seen.add(key)
-            return self._engine(inputs, labels, batches, seeds)
-        given = None
-        if len(seeds):
-            given = seeds if isinstance(seeds, Tensor) else send(torch.tensor(seeds), inputs.device)
-        if key not in self._replays:  # with copies, because replays overwrite the graph's inputs
-            return self._record(
-                key, inputs.clone(), labels.clone(), None if given is None else given.clone()
-            )
-        replay = self._replays[key]
-        replay.inputs.copy_(inputs)
-        replay.labels.copy_(labels)
-        if replay.seeds is not None and given is not None:
-            replay.seeds.copy_(given)
-        replay.start()
-        self.replays += 1
-        return replay.losses
+    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor | None, ...]:
+        """Call the function with nested tuples of constants and of tensors on the CPU."""
+        if isinstance(self._need, str):
+            return self._function(on_device(inputs, self._device), state)
+        given, held = list[Tensor](), list[Tensor]()
+        form = form_of(inputs, given), form_of(self._states(state), held)
+        self._rounds[hash(form)] += 1
+        replay = self._rounds[hash(form)] - EAGER - 1
+        if not replay:
+            self._graphs[form] = self._recorded(inputs, given, state, held, form[1])
+        graph = self._graphs.get(form)
+        if not isinstance(graph, Graph):
+            return self._function(on_device(inputs, self._device), state)
+        send(packed(given), self._device, graph.row)
+        _move(held, graph.places)
+        self._replays += 1
+        if replay % CHECK:
+            graph.start()
+        elif not self._agrees(graph, state):
+            self._graphs[form] = "the replay differs"
+        self._give(state, graph.states)
+        numbers = iter(graph.numbers.clone())  # because the next replay overwrites them
+        return tuple(next(numbers) if measured else None for measured in graph.measured)
 
-    def _record(self, key: Key, inputs: Tensor, labels: Tensor, seeds: Tensor | None) -> Tensor:
-        """Compute this call's gradients plainly, capture the pass as well, and keep the graph if it
-        agrees.
+    def _recorded(
+        self, inputs: Any, given: list[Tensor], state: Any, held: list[Tensor], kind: Hashable
+    ) -> Graph | str:
+        """Capture a form, or return the reason why this is not possible; no value changes.
 
-        Gradients that are not finite cannot be compared with a replay: the shape's next call is
-        captured instead.
+        ``given`` are the tensors of the inputs, ``held`` of the states, whose form is ``kind``.
         """
-        engine, static_seeds = self._engine, seeds if seeds is not None else ()
+        if isinstance(self._need, float) and 2 * self._need > free_memory(self._device):
+            return "memory"
+        row = send(packed(given), self._device)
+        arguments = rebuilt(inputs, unpacked(row, given))
+        if kind not in self._places:
+            self._places[kind] = [torch.empty_like(x, device=self._device) for x in held]
+        places = self._places[kind]
+        _move(held, places)
+        states = rebuilt(self._states(state), iter(places))
 
-        def run() -> Tensor:
-            return engine(inputs, labels, key[1], static_seeds)
+        def run(state: Any) -> tuple[Tensor, list[bool]]:
+            self._give(state, states)
+            numbers = self._function(arguments, state)
+            after = list[Tensor]()
+            if form_of(self._states(state), after) != kind:
+                raise RuntimeError("the round changes the names or shapes of states")
+            _move(after, places)
+            row = torch.stack([number.double() for number in numbers if number is not None])
+            return row, [number is not None for number in numbers]
 
-        plain = run()
-        if not self._fits(inputs):
-            return self._give_up(key, "memory", plain)
-        k, kept = len(inputs), [engine.matrix.clone(), engine.statistics.clone()]
-        expected = [plain, *(result[:k] for result in kept)]
-        if not bool(torch.stack([result.isfinite().all() for result in expected]).all()):
-            return plain
-        reason, before = "the replay differs", engine.pass_values
+        changed = [*self._changed, *places]
+        before = [tensor.clone() for tensor in changed]
+        graph: Graph | str
         try:
-            start, losses = self._capture(run)
-            results = [losses, engine.matrix[:k], engine.statistics[:k]]
-            # else what the plain pass has left there would agree, even if the replay wrote nothing
-            for result in results:
-                result.zero_()
-            start()
-            same = [
-                (replayed - other).norm() <= TOLERANCE * other.norm()
-                for replayed, other in zip(results, expected, strict=True)
-            ]
-            if bool(torch.stack(same).all()):
-                self._replays[key], reason = Replay(start, inputs, labels, seeds, losses), ""
-        # a plain pass may fit into memory that is too small for the graph
+            start, (numbers, measured) = self._capture(lambda: run(state))
+            graph = Graph(start, row, states, places, changed, run, numbers, measured)
+        # an eager round may fit into memory that is too small for the graph
         except RuntimeError as error:
-            reason, engine.pass_values = _first_line(error), before
-        for result, value in zip((engine.matrix, engine.statistics), kept, strict=True):
-            result.copy_(value)
-        return self._give_up(key, reason, plain) if reason else plain
+            graph = _first_line(error)
+        _copy(before, changed)
+        self._give(state, states)
+        return graph
 
-    def _give_up(self, key: Key, reason: str, losses: Tensor) -> Tensor:
-        """Compute a shape plainly from now on."""
-        self.reasons[key] = reason
-        return losses
-
-    def _fits(self, inputs: Tensor) -> bool:
-        """Return True if a pass of this shape fits into the free memory twice: in the graph's pool,
-        and outside it.
+    def _agrees(self, graph: Graph, state: Any) -> bool:
+        """Make the round eagerly and by the graph; return True if all bits are equal, else keep
+        the eager round.
         """
-        if not inputs.is_cuda:
-            return True
-        samples = (
-            min(inputs.numel(), max(self._engine.pass_values, inputs[0].numel()))
-            // inputs[0, 0].numel()
-        )
-        return 2 * BACKWARD * self._engine.kept * samples <= free_memory(inputs.device)
+        before = [tensor.clone() for tensor in graph.changed]
+        numbers, _ = graph.run(state)
+        eager = [*(tensor.clone() for tensor in graph.changed), numbers]
+        _copy(before, graph.changed)
+        graph.start()
+        replayed = [*graph.changed, graph.numbers]
+        pairs = zip(eager, replayed, strict=True)
+        same = all(torch.equal(_bits(one), _bits(other)) for one, other in pairs)
+        if not same:
+            _copy(eager, replayed)
+        return same
+
+    def _states(self, state: Any) -> States:
+        return tuple([getattr(state, name) for name in self._names])
+
+    def _give(self, state: Any, states: States) -> None:
+        for name, tensors in zip(self._names, states, strict=True):
+            setattr(state, name, dict(tensors))
+
+
+def on_device(value: Any, device: torch.device) -> Any:
+    """Return nested tuples whose tensors, on the CPU, are sent to a GPU as one row."""
+    if device.type == "cpu":
+        return value
+    tensors = list[Tensor]()
+    form_of(value, tensors)
+    return rebuilt(value, unpacked(send(packed(tensors), device), tensors))
+
+
+def form_of(value: Any, tensors: list[Tensor]) -> Hashable:
+    """Return nested tuples and dictionaries as tuples, with types and shapes in the place of
+    tensors, and add the tensors to a list.
+    """
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return value.dtype, value.shape
+    if isinstance(value, dict):
+        value = tuple(sorted(value.items()))
+    if isinstance(value, tuple):
+        return tuple([form_of(part, tensors) for part in value])
+    return value  # type: ignore[no-any-return]
+
+
+def rebuilt(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """Return nested tuples and dictionaries with other tensors, in the order of ``form_of``."""
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if isinstance(value, dict):
+        return {name: rebuilt(value[name], tensors) for name in sorted(value)}
+    if isinstance(value, tuple):
+        parts = [rebuilt(part, tensors) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return value
+
+
+def packed(tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors of the CPU as one row of bytes."""
+    row = bytearray()
+    for tensor in tensors:
+        row += tensor.numpy().tobytes()
+        row += bytes(-len(row) % ALIGNED)
+    return torch.frombuffer(row, dtype=torch.uint8)
+
+
+def unpacked(row: Tensor, like: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Yield the views of a row's tensors."""
+    start = 0
+    for tensor in like:
+        size = tensor.numel() * tensor.element_size()
+        yield row[start : start + size].view(tensor.dtype).view(tensor.shape)
+        start += size + -size % ALIGNED
+
+
+def _copy(values: Iterable[Tensor], places: Iterable[Tensor]) -> None:
+    for value, place in zip(values, places, strict=True):
+        place.copy_(value)
+
+
+def _move(values: list[Tensor], places: list[Tensor]) -> None:
+    """Copy states to their places; a state may be a part of what is overwritten here."""
+    moved = [pair for pair in zip(values, places, strict=True) if pair[0] is not pair[1]]
+    _copy([value.clone() for value, _ in moved], [place for _, place in moved])
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
 
 
 def _first_line(error: BaseException) -> str:
@@ -170,6 +276,18 @@ def _first_line(error: BaseException) -> str:
     while isinstance(error.__context__, RuntimeError):
         error = error.__context__
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"[:200]
+
+
+def _without_waiting(run: Callable[[], Any]) -> None:
+    """Run a function; raise RuntimeError if the host waits for the GPU in it, before a capture
+    would fail.
+    """
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run()
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 class KernelCapture:
@@ -205,7 +323,7 @@ class KernelCapture:
         self._pool: Any = None
         self._graphs: list[torch.cuda.CUDAGraph] = []
 
-    def __call__(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+    def __call__(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
         """Run a function some times, and then once while its kernels are recorded; return the
         replay function and the result.
 
@@ -222,13 +340,13 @@ class KernelCapture:
             try:
                 with torch.cuda.stream(self._stream):
                     for _ in range(WARM_UPS):
-                        run()
+                        _without_waiting(run)
                 outside.wait_stream(self._stream)
                 return self._captured(run)
             finally:
                 torch.cuda.set_stream(outside)  # a failed capture leaves its own stream current
 
-    def _captured(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+    def _captured(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
         graph = torch.cuda.CUDAGraph()
         self._graphs.append(graph)
         try:

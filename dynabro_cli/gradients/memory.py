@@ -7,9 +7,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
-from collections.abc import Callable
 
-import numpy as np
 import torch
 
 from dynabro_cli.machine.host_memory import free_host_memory
@@ -32,55 +30,18 @@ def keep_pages() -> bool:
     )
 
 
-def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a small tensor from the host to ``device``, without waiting for the device's
-    computations.
-    """
-    return (
-        tensor.pin_memory().to(device, non_blocking=True)
-        if device.type == "cuda"
-        else tensor.to(device)
-    )
-
-
-def send_once(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a tensor of a few values that later rounds need again; a GPU keeps its copy, which must
-    not be changed.
-    """
-    if device.type != "cuda":
-        return tensor.to(device)
-    return kept(tensor.numpy().tobytes(), tensor.dtype, tuple(tensor.shape), device)
-
-
-@functools.lru_cache(maxsize=1024)
-def kept(
-    values: bytes, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device
+def send(
+    tensor: torch.Tensor, device: torch.device, place: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Send a tensor of these bytes, and keep it."""
-    return send(torch.frombuffer(bytearray(values), dtype=dtype).view(shape), device)
+    """Copy a small tensor from the host to ``device``, without waiting for the device's
+    computations; into ``place`` if it is given.
 
-
-class Ahead:
-    """Arrays of single rounds on a GPU, sent for many rounds at once.
-
-    Args:
-        device: The GPU.
-        rounds: The number of rounds that are sent at once.
+    Pinned memory is used again only after it has been copied: torch's allocator sees to this.
     """
-
-    def __init__(self, device: torch.device, rounds: int = 256) -> None:
-        self._device, self._rounds = device, rounds
-        self._sent: dict[str, tuple[int, torch.Tensor]] = {}
-
-    def of(self, name: str, round_: int, draw: Callable[[int], np.ndarray]) -> torch.Tensor:
-        """Return ``draw(round_)``, which must depend only on the round."""
-        place = round_ % self._rounds
-        first, block = self._sent.get(name, (None, None))
-        if block is None or first != round_ - place:
-            arrays = [draw(later) for later in range(round_ - place, round_ - place + self._rounds)]
-            block = send(torch.from_numpy(np.stack(arrays)), self._device)
-            self._sent[name] = round_ - place, block
-        return block[place]
+    pinned = tensor.pin_memory() if device.type == "cuda" else tensor
+    if place is None:
+        return pinned.to(device, non_blocking=device.type == "cuda")
+    return place.copy_(pinned, non_blocking=True)
 
 
 def free_memory(device: torch.device) -> int:

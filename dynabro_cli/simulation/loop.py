@@ -25,16 +25,19 @@ from dynabro_cli.events import (
 )
 from dynabro_cli.experiment.complete import CompleteSpec, parse_drops
 from dynabro_cli.gradients.generators import generators_kept, seed_generators
+from dynabro_cli.gradients.graphs import Capture, Graphed, on_device
 from dynabro_cli.methods._api import GatheringMethod, Plan, senders
 from dynabro_cli.simulation.checkpoint import Checkpoint
-from dynabro_cli.simulation.problem.interface import STATISTICS_MOMENTUM
+from dynabro_cli.simulation.problem.interface import MOST_COMPUTATIONS, STATISTICS_MOMENTUM, forget
 from dynabro_cli.simulation.round.acceptance import Probe
 from dynabro_cli.simulation.round.attacker import advance
 from dynabro_cli.simulation.round.gathering import gather
-from dynabro_cli.simulation.round.identities import Identities, identify
-from dynabro_cli.simulation.round.parts import Parts, State
+from dynabro_cli.simulation.round.identities import Drawn, Identities, identify
+from dynabro_cli.simulation.round.inputs import Inputs, draws_of
+from dynabro_cli.simulation.round.parts import HELD, Parts, State
 from dynabro_cli.simulation.round.prefixes import Prefixes
 from dynabro_cli.simulation.round.records import (
+    Numbers,
     Record,
     changes_of,
     point,
@@ -79,23 +82,24 @@ class Step:
     """
 
     def __init__(self, spec: CompleteSpec, x: Tensor) -> None:
-        self._rate = spec.learning_rate
+        rate = self._rate = spec.learning_rate
         self._decay = spec.weight_decay
-        self._drops = [
-            (fraction * spec.budget, factor) for fraction, factor in parse_drops(spec.lr_drop)
-        ]
+        self._rates = list[tuple[float, Tensor]]()
+        for fraction, factor in ((0.0, 1.0), *parse_drops(spec.lr_drop)):
+            rate *= factor
+            self._rates.append((fraction * spec.budget, torch.tensor(rate, dtype=torch.float64)))
         self._adaptive = spec.lr_rule == "adagrad-norm"
         self.squares = x.new_zeros((), dtype=torch.float64)
 
-    def update(self, x: Tensor, direction: Tensor, spent: int) -> Tensor | float:
-        """Move ``x`` in place along ``direction``, after ``spent`` computations; return the
-        learning rate used.
+    def rate(self, spent: int) -> Tensor:
+        """Return the rate of ``fixed`` after ``spent`` computations, on the CPU."""
+        # binary fractions: 0.55 of a budget of 100 is 55.00000000000001
+        return [rate for start, rate in self._rates if spent >= start - 1e-9][-1]
+
+    def update(self, x: Tensor, direction: Tensor, rate: Tensor) -> Tensor:
+        """Move ``x`` in place along ``direction`` by the ``rate`` of ``fixed``; return the learning
+        rate used.
         """
-        rate: Tensor | float = self._rate
-        for start, factor in self._drops:
-            # binary fractions: 0.55 of a budget of 100 is 55.00000000000001
-            if spent >= start - 1e-9:
-                rate *= factor
         if self._adaptive:
             self.squares += length(direction).square()
             rate = torch.where(self.squares > 0, self._rate / self.squares.sqrt(), 0.0)
@@ -127,10 +131,24 @@ class Simulation:
         self._server = make_server(parts)
         self._prefixes = Prefixes(parts, self._server.attacker)
         self._probe = Probe(parts, self._server)
+        device = parts.problem.x.device
         if not state.attack:
-            state.attack = dict(parts.attack.initial)
+            state.attack = {
+                name: tensor.to(device) for name, tensor in parts.attack.initial.items()
+            }
         if parts.switching.follow is not None and not state.switching:
             state.switching = dict(parts.switching.follow.initial)
+        self._graphed = self._by_graphs() if device.type == "cuda" else None
+
+    def _by_graphs(self, capture: Capture | None = None) -> Graphed:
+        """Return ``_update`` with CUDA graphs."""
+        parts, problem = self._parts, self._parts.problem
+        # what a round changes, besides the states; each tensor stays at its place in memory
+        changed = [problem.x, problem.buffers, *(problem.observed() or ())]
+        changed += self._step.squares, self._loss, self._loss_count
+        gathers = isinstance(parts.method, GatheringMethod)
+        need = "the method gathers its vectors" if gathers else problem.graph_need()
+        return Graphed(self._update, changed, HELD, problem.x.device, need, capture)
 
     def events(self, wanted: Callable[[], bool] = lambda: False) -> Iterator[Event]:
         """Yield ``RoundsDone`` and ``Evaluated`` in turn, and finally ``Finished`` or ``Diverged``.
@@ -172,57 +190,84 @@ class Simulation:
             yield Diverged(self._totals.rounds - 1, *final, self._totals)
 
     def _round(self) -> Record:
-        """Make one server update: Algorithm 2 from the draw of J_t to x_{t+1}."""
-        parts, state, x = self._parts, self._state, self._parts.problem.x
+        """Make one server update: Algorithm 2 from the draw of J_t to x_{t+1}.
+
+        The host draws, and the device computes; the host reads nothing of the device, except for a
+        strategy that follows the run.
+        """
+        parts, state = self._parts, self._state
         plan = parts.method.plan_of(state.round, parts.streams.moved("level", state.round))
         # ``identify`` puts the new mask into the state
         previous = state.mask
-        who = identify(parts, state, plan.prefixes[-1], plan.level)
-        changes = changes_of(previous, who.drawn) if parts.switching.kept else ()
-        made = (
-            self._gathered(parts.method, plan, who)
-            if isinstance(parts.method, GatheringMethod)
-            else self._sent(plan, who)
-        )
-        if parts.attack.follow is not None:
-            state.attack = parts.attack.follow(made.vector, state.attack)
-        self._observe(who)
-        square = parts.problem.squared_gradient()
-        rate = self._step.update(x, made.vector, state.spent)
-        parts.problem.project()
+        who, drawn = identify(parts, state, plan.prefixes[-1], plan.level)
+        changes = changes_of(previous, drawn) if parts.switching.kept else ()
+        inputs = self._inputs(plan, who, drawn)
+        if self._graphed is None or plan.prefixes[-1] > MOST_COMPUTATIONS:
+            numbers = self._update(on_device(inputs, parts.problem.x.device), state)
+        else:
+            numbers = Numbers(*self._graphed(inputs, state))
         # From here on the state belongs to the next round: the calls below learn for it, and a
         # checkpoint resumes there.
         state.round += 1
         state.spent += plan.prefixes[-1]
-        acceptance = self._follow(made.acceptance)
-        norm = length(made.vector)
-        return Record(
-            state.round - 1,
-            state.spent,
+        follow, acceptance = parts.switching.follow, numbers.acceptance
+        if follow is not None:
+            ratio = None if acceptance is None else float(acceptance)
+            state.switching = follow.learn(state.switching, ratio)
+        return Record(state.round - 1, state.spent, plan, who.dynamic, drawn, numbers, changes)
+
+    def _inputs(self, plan: Plan, who: Identities, drawn: Drawn) -> Inputs:
+        parts, state = self._parts, self._state
+        honest, judged = drawn.honest, who.any_honest
+        if plan.cohort is not None:
+            honest = honest[list(plan.cohort)]
+            judged = bool(honest.any())
+        attacked = parts.spec.attack_entry == "gradient" and who.dynamic
+        return Inputs(
             plan,
             who,
-            rate,
-            norm,
-            made.error,
-            made.accepted,
-            acceptance,
-            square,
-            changes,
+            self._step.rate(state.spent),
+            judged,
+            self._probe.wanted(state.round, honest),
+            attacked,
+            *draws_of(parts, state, plan, drawn, attacked=attacked),
         )
 
-    def _sent(self, plan: Plan, who: Identities) -> Direction:
+    def _update(self, inputs: Inputs, state: State) -> Numbers:
+        """Move x_t to x_{t+1} on the device; return the round's numbers.
+
+        A CUDA graph repeats this function's operations without its Python. So what differs between
+        two rounds is in ``inputs`` and ``state``.
+        """
+        parts, problem = self._parts, self._parts.problem
+        forget(problem)
+        made = (
+            self._gathered(parts.method, inputs, state)
+            if isinstance(parts.method, GatheringMethod)
+            else self._sent(inputs, state)
+        )
+        if parts.attack.follow is not None:
+            state.attack = parts.attack.follow(made.vector, state.attack)
+        self._observe(inputs.who)
+        square = problem.squared_gradient()
+        rate = self._step.update(problem.x, made.vector, inputs.rate)
+        problem.project()
+        norm = length(made.vector)
+        return Numbers(norm, made.error, rate, made.accepted, made.acceptance, square)
+
+    def _sent(self, inputs: Inputs, state: State) -> Direction:
         """Return g_t from the aggregates of the workers' messages, one message for each prefix.
 
         In a round with a correction the prefixes are the levels 0, J - 1 and J.
         """
-        parts, state = self._parts, self._state
+        parts, plan = self._parts, inputs.plan
         aggregates: list[Tensor] = []
         acceptance: Tensor | None = None
         spread: Tensor | None = None
         sent: Sent | None = None
         for place, prefix in enumerate(plan.prefixes):
-            question = self._prefixes.question(place, plan, who, state)
-            if prefix == plan.prefixes[-1] and self._probe.wanted(state.round, who):
+            question = self._prefixes.question(place, inputs, state)
+            if prefix == plan.prefixes[-1] and inputs.probed:
                 acceptance, sent = self._probe(question, state)
             answer = self._server.answer(
                 question, state.attack, state.method, state.aggregator, sent
@@ -233,33 +278,21 @@ class Simulation:
             aggregates.append(answer.aggregate)
             spread = spread if answer.spread is None else answer.spread
         # else each computation has already advanced the attack
-        if not self._prefixes.attacked(who):
+        if not inputs.attacked:
             advance(parts, state, question, answer.attack)
         vector, accepted = senders(parts.method).direction(aggregates, plan, spread)
         return Direction(vector, accepted, answer.error, acceptance)
 
-    def _gathered(self, method: GatheringMethod, plan: Plan, who: Identities) -> Direction:
+    def _gathered(self, method: GatheringMethod, inputs: Inputs, state: State) -> Direction:
         """Return g_t from the vectors that the method gathers itself."""
-        parts, state = self._parts, self._state
-        question = gather(parts, method, state, plan, who, self._server.attacker)
-        wanted = self._probe.wanted(state.round, who, plan.cohort)
-        acceptance, sent = self._probe(question, state) if wanted else (None, None)
+        parts = self._parts
+        question = gather(parts, method, state, inputs, self._server.attacker)
+        acceptance, sent = self._probe(question, state) if inputs.probed else (None, None)
         answer = self._server.answer(question, state.attack, state.method, state.aggregator, sent)
         state.method, state.aggregator = answer.method, answer.aggregator
-        if not (question.attacked and who.dynamic):
+        if not (question.attacked and inputs.who.dynamic):
             advance(parts, state, question, answer.attack)
         return Direction(answer.aggregate, None, answer.error, acceptance)
-
-    def _follow(self, acceptance: Tensor | None) -> Tensor | float | None:
-        """Pass the acceptance ratio to a strategy that reacts to it by choosing the next Byzantine
-        workers.
-        """
-        follow = self._parts.switching.follow
-        if follow is None:
-            return acceptance
-        ratio = None if acceptance is None else float(acceptance)
-        self._state.switching = follow.learn(self._state.switching, ratio)
-        return ratio
 
     def _observe(self, who: Identities) -> None:
         """Average losses and batch statistics over the honest workers; the server keeps running
@@ -284,15 +317,7 @@ class Simulation:
         finite.
         """
         records, self._records = self._records, []
-        names = (
-            "gradient_norm",
-            "aggregation_error",
-            "learning_rate",
-            "accepted",
-            "acceptance",
-            "squared_gradient",
-        )
-        columns = (read([getattr(record, name) for record in records]) for name in names)
+        columns = map(read, zip(*(record.numbers for record in records), strict=True))
         rounds: list[Round] = []
         changes: list[Identity] = []
         for record, norm, error, rate, verdict, acceptance, square in zip(
@@ -313,7 +338,7 @@ class Simulation:
         """
         return all(
             math.isfinite(norm or 0.0)
-            for norm in read([record.gradient_norm for record in self._records])
+            for norm in read([record.numbers.gradient_norm for record in self._records])
         )
 
     def _checkpoint(self) -> Checkpoint:
@@ -332,7 +357,8 @@ class Simulation:
     @property
     def how(self) -> dict[str, object]:
         """The current way of computing, for the record of the run."""
-        return self._parts.problem.how | {"compile": self._parts.compiler.reason}
+        graphs = {} if self._graphed is None else {"graphs": self._graphed.state}
+        return self._parts.problem.how | {"compile": self._parts.compiler.reason} | graphs
 
     def weights(self) -> dict[str, Tensor]:
         """Return the parameters and buffers of the model by name."""
@@ -343,7 +369,7 @@ class Simulation:
         problem, device = self._parts.problem, self._parts.problem.x.device
         self._state, self._totals = checkpoint.state, checkpoint.totals
         # identities are drawn on the CPU, so their states stay there
-        for name in ("method", "aggregator", "attack"):
+        for name in HELD:
             tensors = getattr(self._state, name)
             setattr(self._state, name, {key: tensor.to(device) for key, tensor in tensors.items()})
         problem.x.copy_(checkpoint.x)

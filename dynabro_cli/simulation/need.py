@@ -26,6 +26,7 @@ from dynabro_cli.gradients.memory import free_memory
 from dynabro_cli.machine.host_memory import free_host_memory, private_memory
 from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.problem.images import EVALUATION_VALUES, TOGETHER
+from dynabro_cli.simulation.problem.interface import MOST_COMPUTATIONS
 from dynabro_cli.tasks._api import ImageShape, Task
 
 PROCESS = 400e6
@@ -219,7 +220,7 @@ def _pixels(shape: ImageShape) -> int:
 
 def _tensors(run: Run, task: Task, method: Method, gpu: bool) -> tuple[dict[str, float], float]:
     """Return the bytes of tensors on the run's device, and the part of passes that can shrink."""
-    spec, senders, spare = run.spec, chain_setting(run.spec).workers, 0.0
+    spec, senders, spare, matrices = run.spec, chain_setting(run.spec).workers, 0.0, MATRICES
     workers, batch = spec.workers, spec.batch_size
     if not task.trains_model:
         width, d = 8, task.dimension or 0
@@ -239,9 +240,10 @@ def _tensors(run: Run, task: Task, method: Method, gpu: bool) -> tuple[dict[str,
                 max(batch, min(all_samples, most)),
                 min(task.test_size or most, most),
             )
-            captured = together if senders * batch * pixels <= GRAPH_VALUES else 0
-            # memory beside the passes
-            graphs = BACKWARD * min(captured, GRAPH_VALUES // pixels) * size.activations
+            # graphs have separate memory, for gradients and for the server
+            captured = senders * batch * pixels <= GRAPH_VALUES
+            longest = min(together, MOST_COMPUTATIONS * senders * batch) if captured else 0
+            graphs, matrices = BACKWARD * longest * size.activations, (1 + captured) * MATRICES
         else:
             together = max(batch, min(senders * batch, PASS_VALUES // pixels))
             together = max(together, min(all_samples, int(TOGETHER / max(size.activations, 1))))
@@ -250,7 +252,7 @@ def _tensors(run: Run, task: Task, method: Method, gpu: bool) -> tuple[dict[str,
         samples = 16.0 * senders * batch * pixels + 24.0 * workers * batch + passes + graphs
         spare = passes - max(BACKWARD * batch, evaluated) * size.activations
     return {
-        "messages": width * MATRICES * workers * float(d),
+        "messages": width * matrices * workers * float(d),
         "model": float(width * VECTORS * d),
         "samples": samples,
     }, spare

@@ -19,7 +19,7 @@ from benchmarks.fake_gpu import one_gpu
 from benchmarks.gpu.checks import KERNELS, QUESTIONS, How, checks
 from benchmarks.gpu.drive import Check, Outcome, forked, measure
 from dynabro_cli.gradients import graphs
-from tests.gpu.test_rounds import capture
+from tests.simulation.recorder import repeated
 
 FAULTS: dict[str, tuple[Callable[[], Outcome], str]] = {
     "raises": (lambda: Outcome()["nothing"], "KeyError: 'nothing'"),
@@ -107,7 +107,7 @@ def test_the_whole_command_on_a_cpu(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_short")
 def test_checks_on_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parts of the checks that need a GPU are executed, with tensors that have no values."""
-    monkeypatch.setattr(graphs, "KernelCapture", lambda _: capture)
+    monkeypatch.setattr(graphs, "KernelCapture", lambda _: repeated)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *_: 1 << 30)
     made = [check for check in checks(How("cuda", tiny=True)) if check.question[0] in "12345"]

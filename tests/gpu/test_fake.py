@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from benchmarks.fake_gpu import FakeGPU, HiddenWaitError, launches, on_gpu
-from dynabro_cli.gradients.memory import send_once
 
 WAITS: dict[str, Callable[[Tensor], object]] = {
     "item": lambda x: x.sum().item(),
@@ -65,13 +64,3 @@ def test_launches_are_operations_that_compute_and_move_bytes(gpu: FakeGPU) -> No
     assert launches(gpu.counted()) == 2
     x.expand(5, 3, 4).index_select(0, chosen)
     assert gpu.moved == 2 * 8 + 2 * 2 * 3 * 4 * 4  # indices, and what they pick, read and written
-
-
-def test_values_that_come_again_are_sent_once(gpu: FakeGPU) -> None:
-    gpu_, one, two = torch.device("cuda"), torch.tensor([True, False]), torch.tensor([False, True])
-    kinds = [one, one.clone(), two, one.to(torch.int64), one[None], one[:1], two[1:], one.clone()]
-    found = [send_once(tensor, gpu_) for tensor in kinds]
-    assert gpu.sent == 5
-    assert found[0] is found[1] is found[-1]
-    assert [tensor.shape for tensor in found] == [tensor.shape for tensor in kinds]
-    assert [tensor.dtype for tensor in found] == [tensor.dtype for tensor in kinds]

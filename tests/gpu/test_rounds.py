@@ -11,22 +11,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks.fake_gpu import FakeGPU, HiddenWaitError, on_gpu, one_gpu
+from benchmarks.fake_gpu import FakeGPU, HiddenWaitError, launches, on_gpu, one_gpu
 from dynabro_cli import RunSpec, events
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.gradients import engine, graphs
 from dynabro_cli.gradients.engine import GPU_PASS_VALUES
-from dynabro_cli.gradients.graphs import GraphedGradients
+from dynabro_cli.gradients.graphs import Graphed
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.setup import simulate_run
 from tests.contract.test_attacks import TEXTS as ATTACKS
 from tests.contract.test_switching import NAMES as STRATEGIES
 from tests.contract.test_switching import NEEDED as SWITCHING
+from tests.simulation.recorder import repeated
 
 pytestmark = pytest.mark.thorough
 
 FIRST = 3
-"""Rounds in which tables are sent to the GPU, and passes are captured."""
+"""Rounds in which tables are sent to the GPU."""
 
 
 def allowing(gpu: FakeGPU, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,19 +40,13 @@ def allowing(gpu: FakeGPU, function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def capture(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """Replay a pass by running it again."""
-    result = run().clone()
-    return lambda: (result.copy_(run()), None)[1], result
-
-
 @pytest.fixture
 def rounds(gpu: FakeGPU, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGPU]:
     """Let a run wait for the GPU where it may: every 16 rounds, in evaluations and checkpoints, and
     in its first rounds.
     """
-    monkeypatch.setattr(GraphedGradients, "_record", allowing(gpu, GraphedGradients._record))
-    monkeypatch.setattr(graphs, "KernelCapture", lambda _: capture)
+    monkeypatch.setattr(Graphed, "_agrees", allowing(gpu, Graphed._agrees))
+    monkeypatch.setattr(graphs, "KernelCapture", lambda _: repeated)
     one = Simulation._round
 
     def round_(simulation: Simulation) -> Any:
@@ -133,7 +128,7 @@ def test_the_gpu_of_a_run_is_the_current_one_while_it_computes(
 
     monkeypatch.setattr(Simulation, "_round", noted(one))
     monkeypatch.setattr(Simulation, "_evaluate", noted(decide))
-    monkeypatch.setattr(graphs, "KernelCapture", lambda _: capture)
+    monkeypatch.setattr(graphs, "KernelCapture", lambda _: repeated)
     with one_gpu(devices=2) as gpu, gpu.allowed():
         for event in simulate_run(resolve(small()), device="cuda:1", compile="off"):
             # what the caller does meanwhile is left alone
@@ -145,9 +140,9 @@ def test_the_gpu_of_a_run_is_the_current_one_while_it_computes(
 def test_the_graphs_of_a_run_are_recorded_at_its_end(rounds: FakeGPU) -> None:
     first, *_, last = run_of(rounds, small())
     assert isinstance(first, events.Started)
-    assert json.loads(first.record["versions"])["graphs"] == "no shape has come twice"
+    assert json.loads(first.record["versions"])["graphs"] == "no form has come 5 times"
     assert isinstance(last, events.Finished)
-    assert last.how == {"graphs": "on: 1 shapes, 5 replays"}
+    assert last.how == {"graphs": "on: 1 forms, 1 replays"}
 
 
 @pytest.mark.parametrize(("free", "total"), [(100, 140), (1, 140), (1, 8)])
@@ -254,20 +249,27 @@ def test_strategies(strategy: str, rounds: FakeGPU) -> None:
 
 
 @pytest.mark.parametrize("model", ["cnn-digits", "cnn-cifar"])  # the second one has dropout
-def test_nothing_is_sent_in_later_rounds(
-    model: str, rounds: FakeGPU, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("eager", [4, 100])
+def test_one_row_is_sent_in_a_round(
+    model: str, eager: int, rounds: FakeGPU, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches, seeds and identities of many rounds are on the GPU after the first ones."""
-    sent = []
+    """Batches, seeds, identities and the rate are in it; beside a graph, its copy and the copy of
+    the round's numbers are launched.
+    """
+    sent, launched = [], []
     one = Simulation._round
+    monkeypatch.setattr(graphs, "EAGER", eager)
+    monkeypatch.setattr(graphs, "KernelCapture", lambda _: lambda run: (int, run()))
 
     def round_(simulation: Simulation) -> Any:
         before = rounds.sent
+        rounds.counted()
         record = one(simulation)
         sent.append(rounds.sent - before)
+        launched.append(launches(rounds.counted()))
         return record
 
     monkeypatch.setattr(Simulation, "_round", round_)
     run_of(rounds, small(model=model, attack="ipm", budget=8, eval_every=100))
-    assert any(sent[:FIRST])
-    assert not any(sent[FIRST:])
+    assert sent[FIRST:] == [1] * 5 or eager == 4
+    assert (launched[-2:] == [2, 2]) is (eager == 4)

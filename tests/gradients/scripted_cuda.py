@@ -97,6 +97,11 @@ class ScriptedCuda:
         yield
         self.current = before
 
+    debugs: int | str = 0
+
+    def debug(self, mode: int | str) -> None:
+        self.debugs = mode
+
     def set_stream(self, stream: Stream) -> None:
         self.current = stream
 
@@ -138,6 +143,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> ScriptedCuda:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: scripted.current)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: scripted.debugs)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", scripted.debug)
     for name in ("graph", "graph_pool_handle", "stream", "set_stream", "device"):
         monkeypatch.setattr(torch.cuda, name, getattr(scripted, name))
     return scripted

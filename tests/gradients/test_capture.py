@@ -79,6 +79,16 @@ def test_what_fails_before_the_capture_has_begun_does_no_harm(cuda: ScriptedCuda
     once(cuda, capture)
 
 
+def test_a_function_that_waits_is_found_before_its_capture(cuda: ScriptedCuda) -> None:
+    """On a GPU, torch raises if the host waits in this mode; a failed capture would end the
+    process.
+    """
+    modes: list[int | str] = []
+    capture = KernelCapture(ONE)
+    capture(lambda: modes.append(cuda.debugs))
+    assert modes == ["error"] * WARM_UPS + [0]
+
+
 def test_a_graph_that_is_not_used_does_not_take_the_workspace_of_the_others(
     cuda: ScriptedCuda,
 ) -> None:

@@ -4,6 +4,7 @@ and the losses.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dynabro_cli import RunSpec, events, make_switching, simulate
 from dynabro_cli.experiment.data import read
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.problem.images import ImageProblem
+from dynabro_cli.simulation.problem.interface import forget
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images
 
@@ -58,6 +60,7 @@ def test_gradients_are_those_of_the_changed_labels(computations: Sequence[int]) 
     expected, losses = torch.zeros_like(total), torch.zeros(M)
     for computation in computations:
         for source in (right, wrong):
+            forget(source)
             rows = source.sum_gradients(7, (computation,), everyone, None).clone()
             seen = source.observed()
             chosen = (everyone == computation) == (source is wrong)
@@ -74,23 +77,21 @@ def watched(
     every one.
     """
     seen: dict[int, list[Tensor]] = {}
-    compute = ImageProblem.sum_gradients
+    draw, compute, now = ImageProblem.draw, ImageProblem.gradients, [0]
 
-    def spy(
-        self: ImageProblem,
-        round_: int,
-        computations: Any,
-        workers: Tensor,
-        total: Any,
-        relabel: Any = None,
-    ) -> Tensor:
+    def noted(self: ImageProblem, round_: int, *rest: Any) -> Any:
+        now[0] = round_
+        return draw(self, round_, *rest)
+
+    def spy(self: ImageProblem, draws: Any, total: Any, relabel: Any = None) -> Tensor:
         if relabel is not None:
-            for computation in computations:
+            for computation in itertools.chain(*(drawn.computations for drawn in draws)):
                 labels = torch.zeros(M, 1, dtype=torch.int64)
-                seen.setdefault(round_, []).append(relabel(labels, computation, 10)[:, 0] == 9)
-        return compute(self, round_, computations, workers, total, relabel)
+                seen.setdefault(now[0], []).append(relabel(labels, computation, 10)[:, 0] == 9)
+        return compute(self, draws, total, relabel)
 
-    monkeypatch.setattr(ImageProblem, "sum_gradients", spy)
+    monkeypatch.setattr(ImageProblem, "draw", noted)
+    monkeypatch.setattr(ImageProblem, "gradients", spy)
     return list(simulate(spec)), seen
 
 

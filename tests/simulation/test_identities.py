@@ -73,9 +73,11 @@ def parts(
     ],
 )
 def test_whose_gradients_matter(attack: str, method: str, entry: str, all_of_them: bool) -> None:
-    (tick,) = identify(parts(attack, method, entry), State(), 1).ticks
+    who, drawn = identify(parts(attack, method, entry), State(), 1)
+    (tick,), (computed,) = who.ticks, drawn.computed
     assert tick.byzantine.tolist() == BYZANTINE.tolist()
-    assert tick.computed.tolist() == ([0, 1, 2, 3, 4] if all_of_them else [0, 3, 4])
+    assert tick.rows == len(computed)
+    assert computed.tolist() == ([0, 1, 2, 3, 4] if all_of_them else [0, 3, 4])
     if all_of_them:
         assert tick.places is None
     else:
@@ -86,8 +88,8 @@ def test_whose_gradients_matter(attack: str, method: str, entry: str, all_of_the
 
 @pytest.mark.parametrize("count", [0, 5])
 def test_all_where_none_or_all_are_byzantine(count: int) -> None:
-    who = identify(parts("ipm", at=[torch.arange(5) < count]), State(), 1)
-    assert who.ticks[0].computed.tolist() == [0, 1, 2, 3, 4]
+    who, drawn = identify(parts("ipm", at=[torch.arange(5) < count]), State(), 1)
+    assert drawn.computed[0].tolist() == [0, 1, 2, 3, 4]
     assert who.any_honest == (count == 0)
 
 
@@ -96,17 +98,17 @@ def test_by_computation_or_by_the_last() -> None:
     Byzantine at the end.
     """
     at = [torch.arange(5) < count for count in (1, 2, 2)]
-    of_gradients = identify(parts("ipm", clock="computation", at=at), State(), 3)
-    assert [tick.computed.tolist() for tick in of_gradients.ticks] == [
+    of_gradients, drawn = identify(parts("ipm", clock="computation", at=at), State(), 3)
+    assert [numbers.tolist() for numbers in drawn.computed] == [
         [1, 2, 3, 4],
         [2, 3, 4],
         [2, 3, 4],
     ]
-    of_messages = identify(parts("ipm", entry="message", clock="computation", at=at), State(), 3)
-    assert [tick.computed.tolist() for tick in of_messages.ticks] == [[2, 3, 4]] * 3
-    assert of_gradients.drawn.changes == 1
+    _, of_messages = identify(parts("ipm", entry="message", clock="computation", at=at), State(), 3)
+    assert [numbers.tolist() for numbers in of_messages.computed] == [[2, 3, 4]] * 3
+    assert drawn.changes == 1
     assert of_gradients.dynamic
-    assert of_gradients.drawn.most == 2
+    assert drawn.most == 2
 
 
 CELLS = [
@@ -134,15 +136,13 @@ def test_what_is_left_out_changes_nothing(
         task="digits", model="mlp:hidden=8", attack=attack, budget=40, eval_every=20, **cell
     )  # type: ignore[arg-type]
     asked: list[int] = []
-    compute = ImageProblem.sum_gradients
+    draw = ImageProblem.draw
 
-    def counted(
-        self: ImageProblem, round_: int, computations: Any, workers: torch.Tensor, *rest: Any
-    ) -> torch.Tensor:
+    def counted(self: ImageProblem, round_: int, computations: Any, workers: torch.Tensor) -> Any:
         asked.append(len(workers))
-        return compute(self, round_, computations, workers, *rest)
+        return draw(self, round_, computations, workers)
 
-    monkeypatch.setattr(ImageProblem, "sum_gradients", counted)
+    monkeypatch.setattr(ImageProblem, "draw", counted)
     little = list(simulate(spec))
     fewest = min(asked)
     entry = REGISTRIES["attacks"].entries()[attack]

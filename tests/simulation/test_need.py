@@ -242,7 +242,7 @@ def test_passes_of_several_workers_are_as_large_as_the_memory_allows() -> None:
 @pytest.mark.parametrize(
     ("values", "model", "samples", "graphs"),
     [
-        ({"task": "mnist"}, "cnn-mnist", (1 << 23) // 784, (1 << 20) // 784),
+        ({"task": "mnist"}, "cnn-mnist", (1 << 23) // 784, (1 << 23) // 784),
         ({"task": "cifar10", "workers": 25, "method": "momentum"}, "cnn-cifar", 25 * 64, 0),
         ({"task": "cifar10", "workers": 25}, "cnn-cifar", 1807, 0),  # 5 GB of activations
         ({"task": "cifar10", "workers": 25, "model": "resnet18"}, "resnet18", 679, 0),

@@ -23,6 +23,7 @@ from dynabro_cli.simulation import setup
 from dynabro_cli.simulation.loop import Parts, Simulation, State
 from dynabro_cli.simulation.problem import images as image_problem
 from dynabro_cli.simulation.problem.images import ImageProblem
+from dynabro_cli.simulation.problem.interface import forget
 from dynabro_cli.simulation.problem.objective import ObjectiveProblem
 from dynabro_cli.simulation.problem.shares import Shares
 from dynabro_cli.simulation.round.gathering import RoundGradients
@@ -106,7 +107,8 @@ def test_batches_are_drawn_by_round_and_computation(flip: bool) -> None:
     torch.testing.assert_close(observed.losses, losses, rtol=1e-5, atol=1e-6)
     assert observed.statistics.shape == (M, 0)
     assert observed.counts.tolist() == [2.0] * M
-    assert [part.sum() for part in problem.observed()] == [0, 0, 0], "reading starts the sums anew"
+    forget(problem)
+    assert [part.sum() for part in problem.observed()] == [0, 0, 0]
     assert 0 < flips < 2 * M * B or not flip
 
 
@@ -424,13 +426,12 @@ def test_gradients_at_other_points() -> None:
         "off",
     )[0]
     parts, state = made._parts, made._state
-    who = identify(parts, state, 1)
+    who, _ = identify(parts, state, 1)
     round_ = RoundGradients(parts, state, Plan(None, (3,)), who, made._server.attacker)
     here = parts.problem.x.clone()
     points = here + 0.1 * torch.randn(M, here.numel(), generator=torch.Generator().manual_seed(0))
     found, at_one = round_.gradients(2, points), round_.gradients(2, points[1])
     assert torch.equal(parts.problem.x, here)
-    parts.problem.observed()
     for worker in range(M):
         parts.problem.x.copy_(points[worker])
         expected = parts.problem.sum_gradients(0, (2,), ALL, None).clone()
@@ -450,7 +451,7 @@ def test_losses_at_another_point_are_not_counted() -> None:
     )[0]
     parts, state = made._parts, made._state
     round_ = RoundGradients(
-        parts, state, Plan(None, (2,)), identify(parts, state, 1), made._server.attacker
+        parts, state, Plan(None, (2,)), identify(parts, state, 1)[0], made._server.attacker
     )
     round_.gradients(0, parts.problem.x + 1)
     round_.gradients(0)

@@ -43,7 +43,7 @@ def test_learning_rate_drops_where_the_fraction_of_the_budget_is_reached() -> No
 def test_adagrad_norm_of_gradients_whose_squares_are_no_numbers(size: float) -> None:
     spec = complete(**PLAIN, learning_rate=1.0, lr_rule="adagrad-norm", budget=9)
     step, x = Step(spec, torch.zeros(2)), torch.zeros(2)
-    rates = [float(step.update(x, size * torch.tensor([3.0, 4.0]), 0)) for _ in range(2)]
+    rates = [float(step.update(x, size * torch.tensor([3.0, 4.0]), step.rate(0))) for _ in range(2)]
     assert rates == pytest.approx([1 / (5 * size), 1 / (5 * size * 2**0.5)], rel=1e-6)
     assert x.tolist() == pytest.approx([-0.6 * (1 + 0.5**0.5), -0.8 * (1 + 0.5**0.5)], rel=1e-6)
 
@@ -101,15 +101,16 @@ def test_adagrad_norm_with_nothing_to_go_by() -> None:
     """A gradient of zero leaves x where it is, and 0/0 out of the model."""
     x = torch.tensor([1.0, 2.0], dtype=torch.float64)
     step = Step(complete(learning_rate=0.5, lr_rule="adagrad-norm"), x)
-    assert float(step.update(x, torch.zeros(2, dtype=torch.float64), 0)) == 0.0
+    assert float(step.update(x, torch.zeros(2, dtype=torch.float64), step.rate(0))) == 0.0
     assert x.tolist() == [1.0, 2.0]
-    step.update(x, torch.tensor([3.0, -4.0], dtype=torch.float64), 0)
+    step.update(x, torch.tensor([3.0, -4.0], dtype=torch.float64), step.rate(0))
     assert_allclose(x.numpy(), [1 - 0.5 * 3 / 5, 2 + 0.5 * 4 / 5])
 
 
 def test_the_aggregate_is_not_changed_by_the_step() -> None:
     x, direction = torch.ones(2), torch.ones(2)
-    Step(complete(learning_rate=0.5, weight_decay=0.5, budget=10), x).update(x, direction, 0)
+    step = Step(complete(learning_rate=0.5, weight_decay=0.5, budget=10), x)
+    step.update(x, direction, step.rate(0))
     assert x.tolist() == [0.25, 0.25]
     assert direction.tolist() == [1.0, 1.0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -13,11 +13,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dynabro_cli.errors import PluginError
-from dynabro_cli.gradients.engine import SHARED, WorkerGradients, parts
-from dynabro_cli.gradients.graphs import GraphedGradients
-from dynabro_cli.gradients.memory import Ahead, send, send_once
+from dynabro_cli.gradients import graphs
+from dynabro_cli.gradients.engine import LOOP, SHARED, WorkerGradients, parts
+from dynabro_cli.gradients.graphs import BACKWARD, on_device
 from dynabro_cli.models._api import METRICS, LabelledInputs
-from dynabro_cli.simulation.problem.interface import Observed, Relabel, Score, mean_gradients
+from dynabro_cli.simulation.problem.interface import (
+    MOST_COMPUTATIONS,
+    Draws,
+    Observed,
+    Problem,
+    Relabel,
+    Score,
+    forget,
+    mean_gradients,
+)
 from dynabro_cli.simulation.problem.shares import Labelled, Shares
 from dynabro_cli.streams import Name, Streams
 from dynabro_cli.tasks._api import Images
@@ -32,7 +41,27 @@ NORMALISED_VALUES = 1 << 20
 TRIAL_ROUND = 2**41
 
 
-class ImageProblem:
+class Drawn(NamedTuple):
+    """Draws of gradient computations that share a pass.
+
+    Attributes:
+        computations: Their n counters within the round.
+        samples: Indices of the samples of k mini-batches after one another, [k, n B].
+        flips: The mask of the images to flip, [k, n B]; None if the task does not flip.
+        seeds: The seeds of dropout [k n], for the shared pass of a GPU a tensor; empty without
+            dropout.
+        rows: Where the results of the k workers belong, see ``_add_rows``; None if all workers are
+            computed, and for the server.
+    """
+
+    computations: tuple[int, ...]
+    samples: Tensor
+    flips: Tensor | None
+    seeds: Sequence[int] | Tensor
+    rows: Tensor | None
+
+
+class ImageProblem(Problem):
     """A network trained on images that live on the device as uint8.
 
     Args:
@@ -87,90 +116,60 @@ class ImageProblem:
         self._engine = WorkerGradients(
             model, workers, dtype=dtype, compile=compile, samples=samples, compare=compare
         )
-        self._compute = GraphedGradients(self._engine) if device.type == "cuda" else self._engine
         self._workers, self._batch_size = workers, batch_size
         self._streams, self._device = streams, device
-        self._ahead = Ahead(device) if device.type == "cuda" else None
         self.x, self.buffers = self._engine.parameters, self._engine.buffers
-        self._losses = self.x.new_zeros(workers)
-        self._counts = self.x.new_zeros(workers)
-        self._statistics = torch.zeros_like(self._engine.statistics)
+        self._observed = Observed(
+            self.x.new_zeros(workers),
+            torch.zeros_like(self._engine.statistics),
+            self.x.new_zeros(workers),
+        )
         self.sum_gradients(TRIAL_ROUND, (0,), torch.arange(workers), None)
-        self.observed()
+        forget(self)
 
     @property
     def how(self) -> dict[str, object]:
-        engine, graphed = self._engine, self._compute
+        engine = self._engine
         words: dict[str, object] = {
             "gradients": engine.kind,
             "pass_values": engine.pass_values or None,
             "blocks": engine.blocks,
         }
-        if engine.reason:
-            words["gradients_reason"] = engine.reason
-        return words | ({"graphs": graphed.state} if isinstance(graphed, GraphedGradients) else {})
+        return words | ({"gradients_reason": engine.reason} if engine.reason else {})
 
     def _normalise(self, pixels: Tensor) -> Tensor:
         return torch.addcmul(self._offset, pixels.to(self._gain.dtype), self._gain)
 
-    def _batches(
-        self, round_: int, computations: Sequence[int], workers: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return mini-batches of ``workers``, drawn uniformly with replacement: [k, n B, c, h, w]
-        and [k, n B].
+    def draw(self, round_: int, computations: Sequence[int], workers: Tensor | None) -> Draws:
+        step = self._computations_a_pass(1 if workers is None else len(workers))
+        passes = [
+            tuple(computations[part]) for part in parts(len(computations), step, self._device)
+        ]
+        if workers is None:
+            return tuple([self._of_server(round_, numbers) for numbers in passes])
+        return tuple([self._of_workers(round_, numbers, workers) for numbers in passes])
 
-        A worker's mini-batches of the n ``computations`` follow one another.
-        """
-        images, labels = self._train
-        shape, shares = (self._workers, self._batch_size), self._shares
+    def _of_workers(self, round_: int, computations: tuple[int, ...], workers: Tensor) -> Drawn:
+        """Draw mini-batches of ``workers``, uniformly with replacement."""
+        size, shares = len(self._train[1]), self._shares
+        shape = self._workers, self._batch_size
 
-        def draw(name: Name, from_: Callable[[np.random.Generator], np.ndarray]) -> Tensor:
-            if self._is_ahead(round_, computations):
-                return self._of_round(name, round_, workers, from_)
-            parts = [
-                from_(self._streams.moved(name, round_, computation))
-                for computation in computations
-            ]
-            drawn = torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
-            return send(drawn if len(workers) == len(drawn) else drawn[workers], self._device)
+        def all_of(name: Name, from_: Callable[[np.random.Generator], np.ndarray]) -> Tensor:
+            drawn = [from_(self._streams.moved(name, round_, number)) for number in computations]
+            rows = torch.from_numpy(drawn[0] if len(drawn) == 1 else np.concatenate(drawn, axis=1))
+            return rows if len(workers) == len(rows) else rows[workers]
 
         if shares is None:
-            indices = draw("data", lambda generator: generator.integers(len(labels), size=shape))
+            samples = all_of("data", lambda generator: generator.integers(size, size=shape))
         else:
-            indices = draw("data", lambda generator: shares.draw(generator, self._batch_size))
-        chosen = indices.flatten()
-        pixels = (
-            self._normalise(images[chosen])
-            if self._inputs is None
-            else self._inputs.index_select(0, chosen)
+            samples = all_of("data", lambda generator: shares.draw(generator, self._batch_size))
+        flips = (
+            all_of("augment", lambda generator: generator.random(shape) < 0.5)
+            if self._images.flip
+            else None
         )
-        if self._images.flip:
-            flips = draw("augment", lambda generator: generator.random(shape) < 0.5).flatten()
-            pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
-        return pixels.view(*indices.shape, *pixels.shape[1:]), labels[indices]
-
-    def _is_ahead(self, round_: int, computations: Sequence[int]) -> bool:
-        """Return True if the draws for these computations are sent to the device together with
-        draws of later rounds.
-        """
-        return self._ahead is not None and tuple(computations) == (0,) and round_ != TRIAL_ROUND
-
-    def _of_round(
-        self,
-        name: Name,
-        round_: int,
-        workers: Tensor,
-        from_: Callable[[np.random.Generator], np.ndarray],
-    ) -> Tensor:
-        """Return the draws of the round's first computation, on the device, for ``workers``."""
-        drawn = cast(Ahead, self._ahead).of(
-            name, round_, lambda later: from_(self._streams.moved(name, later, 0))
-        )
-        return (
-            drawn
-            if len(workers) == len(drawn)
-            else drawn.index_select(0, send_once(workers, self._device))
-        )
+        seeds = self._seeds(round_, computations, workers)
+        return Drawn(computations, samples, flips, seeds, self._rows(workers))
 
     def _seeds(
         self, round_: int, computations: Sequence[int], workers: Tensor
@@ -180,93 +179,20 @@ class ImageProblem:
         """
         # the trial finds out if ``forward`` draws
         if not self._engine.random and round_ != TRIAL_ROUND:
-            return []
-        if self._is_ahead(round_, computations) and self._engine.kind == SHARED:
-            return self._of_round(
-                "dropout",
-                round_,
-                workers,
-                lambda generator: generator.integers(2**63, size=self._workers),
-            )
+            return ()
         drawn = [
-            self._streams.moved("dropout", round_, c).integers(2**63, size=self._workers)
-            for c in computations
+            self._streams.moved("dropout", round_, number).integers(2**63, size=self._workers)
+            for number in computations
         ]
-        return [int(seeds[worker]) for worker in workers.tolist() for seeds in drawn]
+        return self._given(torch.from_numpy(np.stack(drawn, axis=1))[workers].flatten())
 
-    def sum_gradients(
-        self,
-        round_: int,
-        computations: Sequence[int],
-        workers: Tensor,
-        total: Tensor | None,
-        relabel: Relabel | None = None,
-    ) -> Tensor:
-        k, step, add = len(workers), self._computations_a_pass(len(workers)), self._adding(workers)
-        for some in parts(len(computations), step, self._device):
-            part = computations[some]
-            n = len(part)
-            inputs, labels = self._batches(round_, part, workers)
-            if relabel is not None:
-                classes, of_computation = self._images.shape.classes, labels.chunk(n, 1)
-                labels = torch.cat(
-                    [
-                        relabel(y, computation, classes)
-                        for y, computation in zip(of_computation, part, strict=True)
-                    ],
-                    1,
-                )
-            losses = self._compute(inputs, labels, n, self._seeds(round_, part, workers))
-            add(self._losses, losses, n)
-            add(self._counts, torch.ones_like(losses), n)
-            if self._statistics.numel():
-                add(self._statistics, self._engine.statistics[:k], n)
-            if total is not None:
-                total[:k].add_(self._engine.matrix[:k], alpha=n)
-        return self._engine.matrix if total is None else total
+    def _given(self, seeds: Tensor) -> Sequence[int] | Tensor:
+        """Return the seeds as the engine takes them: a GPU's shared pass draws on the GPU."""
+        on_gpu = self._device.type == "cuda" and self._engine.kind == SHARED
+        return seeds if on_gpu else seeds.tolist()
 
-    def _adding(self, workers: Tensor) -> Callable[[Tensor, Tensor, int], object]:
-        """Return a function that adds n times the rows [k, ...] of ``workers`` to rows of a sum [m,
-        ...].
-
-        ``index_add_`` sorts on a GPU if it must be deterministic; a plain sum does not.
-        """
-        k = len(workers)
-        if self._device.type == "cpu":
-            return lambda total, rows, n: total.index_add_(0, workers, rows, alpha=n)
-        if k == self._workers:
-            return lambda total, rows, n: total.add_(rows, alpha=n)
-        places_on_host = torch.full((self._workers,), k).index_copy_(0, workers, torch.arange(k))
-        # the place of each worker's row; for other workers the last row, of zeros
-        places = send_once(places_on_host, self._device)
-
-        def add(total: Tensor, rows: Tensor, n: int) -> Tensor:
-            padded = torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
-            return total.add_(padded.index_select(0, places), alpha=n)
-
-        return add
-
-    def server_gradient(self, round_: int, computations: Sequence[int]) -> Tensor:
-        images, labels = cast(Labelled, self._server)
-        total, step = torch.zeros_like(self.x), self._computations_a_pass(1)
-        for some in parts(len(computations), step, self._device):
-            part = computations[some]
-            places, flips, seeds = self._of_server(round_, part)
-            pixels = self._normalise(images[places])
-            if self._images.flip:
-                pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
-            self._compute(
-                pixels[None], labels[places][None], len(part), seeds if self._engine.random else []
-            )
-            total.add_(self._engine.matrix[0], alpha=len(part))
-        return total
-
-    def _of_server(
-        self, round_: int, computations: Sequence[int]
-    ) -> tuple[Tensor, Tensor, list[int]]:
-        """Return the server's draws: sample indices and flips of its mini-batches, [n B], and the
-        seeds of dropout, [n].
-        """
+    def _of_server(self, round_: int, computations: tuple[int, ...]) -> Drawn:
+        """Draw mini-batches of the server."""
         size, samples = self._batch_size, len(cast(Labelled, self._server)[1])
         places, flips, seeds = list[np.ndarray](), list[np.ndarray](), list[int]()
         for computation in computations:
@@ -274,10 +200,87 @@ class ImageProblem:
             places.append(generator.integers(samples, size=size))
             flips.append(generator.random(size) < 0.5)
             seeds.append(int(generator.integers(2**63)))
-        first, second = (
-            send(torch.from_numpy(np.concatenate(drawn)), self._device) for drawn in (places, flips)
+        first, second = (torch.from_numpy(np.concatenate(drawn))[None] for drawn in (places, flips))
+        return Drawn(
+            computations,
+            first,
+            second if self._images.flip else None,
+            self._given(torch.tensor(seeds)) if self._engine.random else (),
+            None,
         )
-        return first, second, seeds
+
+    def _rows(self, workers: Tensor) -> Tensor | None:
+        """Return where results of the ``workers`` belong in ``_add_rows``: on a CPU their numbers;
+        on a GPU each worker's row, or the last row, of zeros, for other workers.
+        """
+        k = len(workers)
+        if self._device.type == "cpu":
+            return workers
+        if k == self._workers:
+            return None
+        return torch.full((self._workers,), k).index_copy_(0, workers, torch.arange(k))
+
+    def _batches(self, drawn: Drawn, source: Labelled) -> tuple[Tensor, Tensor]:
+        """Return drawn mini-batches of a ``source``: [k, n B, c, h, w] and [k, n B]."""
+        (images, labels), samples = source, drawn.samples
+        chosen = samples.flatten()
+        pixels = (
+            self._inputs.index_select(0, chosen)
+            if self._inputs is not None and source is self._train
+            else self._normalise(images[chosen])
+        )
+        if drawn.flips is not None:
+            flips = drawn.flips.flatten()
+            pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
+        return pixels.view(*samples.shape, *pixels.shape[1:]), labels[samples]
+
+    def gradients(
+        self, draws: Draws, total: Tensor | None, relabel: Relabel | None = None
+    ) -> Tensor:
+        for drawn in draws:
+            inputs, labels = self._batches(drawn, self._train)
+            k, n = len(labels), len(drawn.computations)
+            if relabel is not None:
+                classes, of_computation = self._images.shape.classes, labels.chunk(n, 1)
+                labels = torch.cat(
+                    [
+                        relabel(y, computation, classes)
+                        for y, computation in zip(of_computation, drawn.computations, strict=True)
+                    ],
+                    1,
+                )
+            losses = self._engine(inputs, labels, n, drawn.seeds)
+            self._add_rows(self._observed.losses, losses, drawn)
+            self._add_rows(self._observed.counts, torch.ones_like(losses), drawn)
+            if self._observed.statistics.numel():
+                self._add_rows(self._observed.statistics, self._engine.statistics[:k], drawn)
+            if total is not None:
+                total[:k].add_(self._engine.matrix[:k], alpha=n)
+        return self._engine.matrix if total is None else total
+
+    def _add_rows(self, total: Tensor, rows: Tensor, drawn: Drawn) -> None:
+        """Add the rows [k, ...] of a pass of n computations, n times, to the workers' rows of a sum
+        [m, ...].
+
+        ``index_add_`` sorts on a GPU if it must be deterministic; a plain sum does not.
+        """
+        n = len(drawn.computations)
+        if drawn.rows is not None and self._device.type == "cpu":
+            total.index_add_(0, drawn.rows, rows, alpha=n)
+            return
+        if drawn.rows is not None:
+            padded = torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
+            rows = padded.index_select(0, drawn.rows)
+        total.add_(rows, alpha=n)
+
+    def server_gradient(self, draws: Draws) -> Tensor:
+        total = torch.zeros_like(self.x)
+        for drawn in draws:
+            inputs, labels = self._batches(drawn, cast(Labelled, self._server))
+            n = len(drawn.computations)
+            self._engine(inputs, labels, n, drawn.seeds)
+            total.add_(self._engine.matrix[0], alpha=n)
+        return total
 
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
         samples = (
@@ -313,23 +316,19 @@ class ImageProblem:
         gradient = torch.zeros_like(self.x)
         number = torch.tensor([worker])
         for computation, part in enumerate(torch.split(indices, self._batch_size)):
-            places = send(part, self._device)
+            seeds = self._seeds(round_, (computation,), number)
+            places, seeds = on_device((part, seeds), self._device)
             given = labels[places][None]
             if relabel is not None:
                 everyone = given.expand(self._workers, -1)
                 given = relabel(everyone, computation, self._images.shape.classes)[
                     worker : worker + 1
                 ]
-            losses = self._compute(
-                self._normalise(images[places])[None],
-                given,
-                1,
-                self._seeds(round_, (computation,), number),
-            )
+            losses = self._engine(self._normalise(images[places])[None], given, 1, seeds)
             gradient.add_(self._engine.matrix[0], alpha=len(part) / len(indices))
-            self._losses[who] += losses
-            self._counts[who] += 1
-            self._statistics[who] += self._engine.statistics[0]
+            self._observed.losses[who] += losses
+            self._observed.counts[who] += 1
+            self._observed.statistics[who] += self._engine.statistics[0]
         return gradient
 
     def _computations_a_pass(self, k: int) -> int:
@@ -340,10 +339,16 @@ class ImageProblem:
         return max(1, TOGETHER // (samples * self._engine.kept)) if self._engine.kept else 1
 
     def observed(self) -> Observed:
-        seen = Observed(self._losses, self._statistics, self._counts)
-        self._losses, self._counts = torch.zeros_like(self._losses), torch.zeros_like(self._counts)
-        self._statistics = torch.zeros_like(self._statistics)
-        return seen
+        return self._observed
+
+    def graph_need(self) -> float | str:
+        samples, values = self._workers * self._batch_size, self._train[0].shape[1:].numel()
+        if self._engine.kind == LOOP:  # it reads its seeds on the host
+            return LOOP
+        if samples * values > graphs.GRAPH_VALUES:  # benchmarks change it
+            return "large passes"
+        largest = max(samples, self._engine.pass_values // values)
+        return BACKWARD * self._engine.kept * min(largest, MOST_COMPUTATIONS * samples)
 
     def project(self) -> None:
         return

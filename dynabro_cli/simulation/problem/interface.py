@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from dynabro_cli.errors import SpecError
+from dynabro_cli.gradients.graphs import on_device
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS
 from dynabro_cli.switching._api import Switching
 from dynabro_cli.vectors.lengths import lengths
 from dynabro_cli.vectors.means import weighted
 
 STATISTICS_MOMENTUM = 0.1
+MOST_COMPUTATIONS = 32
+"""Computations of the longest round that becomes a CUDA graph; a longer one keeps the GPU busy."""
 NOISE_ROUND = 2**40  # the counter of the draws that measure V, larger than any round's counter
 
 Relabel = Callable[[Tensor, int, int], Tensor]
 """Function of the labels [m, B] of the workers' mini-batches, the computation's counter within the
 round, and the number of classes. It returns the labels that gradients are computed with.
+"""
+Draws = tuple[Any, ...]
+"""Random numbers of gradient computations: tuples of tensors and constants, which the problem
+makes on the CPU and reads on its device.
 """
 
 
@@ -57,6 +64,32 @@ class Problem(Protocol):
         """The current way of computing gradients, for the record of the run."""
         ...
 
+    def draw(self, round_: int, computations: Sequence[int], workers: Tensor | None) -> Draws:
+        """Draw the random numbers of ``computations`` of ``workers``.
+
+        Args:
+            round_: The counter of the round, which determines the mini-batches.
+            computations: The counters of the computations within the round.
+            workers: The numbers of k workers, [k], on the CPU; None for the server.
+        """
+        ...
+
+    def gradients(
+        self, draws: Draws, total: Tensor | None, relabel: Relabel | None = None
+    ) -> Tensor:
+        """Add mini-batch gradients of k workers at x_t to k rows of a matrix.
+
+        Args:
+            draws: The draws for the workers' computations.
+            total: The matrix [m, d]; None (only with one computation) for a buffer that the next
+                call overwrites.
+            relabel: Changes the labels if all m workers compute; None for the labels of the data.
+
+        Returns:
+            ``total``, or the buffer; its first k rows belong to the workers.
+        """
+        ...
+
     def sum_gradients(
         self,
         round_: int,
@@ -65,21 +98,9 @@ class Problem(Protocol):
         total: Tensor | None,
         relabel: Relabel | None = None,
     ) -> Tensor:
-        """Add mini-batch gradients of k ``workers`` at x_t, one for each of ``computations``, to k
-        rows of a matrix.
-
-        Args:
-            round_: The counter of the round, which determines the mini-batches.
-            computations: The counters of the computations within the round, at least one.
-            workers: The numbers of the workers, [k], on the CPU.
-            total: The matrix [m, d]; None (only with one computation) for a buffer that the next
-                call overwrites.
-            relabel: Changes the labels if all m workers compute; None for the labels of the data.
-
-        Returns:
-            ``total``, or the buffer; its first k rows belong to ``workers``.
-        """
-        ...
+        """Draw and compute ``gradients`` of one mini-batch for each of ``computations``."""
+        draws = on_device(self.draw(round_, computations, workers), self.x.device)
+        return self.gradients(draws, total, relabel)
 
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
         """Return every worker's mean gradient over ``batches`` mini-batches at x_t, [m, d].
@@ -90,16 +111,24 @@ class Problem(Protocol):
         """
         ...
 
-    def server_gradient(self, round_: int, computations: Sequence[int]) -> Tensor:
+    def server_gradient(self, draws: Draws) -> Tensor:
         """Return the sum of the server's own gradients at x_t, [d]: one mini-batch of its samples
         for each computation.
 
-        They are not observed. The buffer that ``sum_gradients`` returns may be overwritten.
+        They are not observed. The buffer that ``gradients`` returns may be overwritten.
         """
         ...
 
     def observed(self) -> Observed | None:
-        """Return the observations since the last call; None if the problem has no losses."""
+        """Return the observations since they were last set to 0, by ``forget``; their places in
+        memory never change. None if the problem has no losses.
+        """
+        ...
+
+    def graph_need(self) -> float | str:
+        """Return the bytes that a round's gradients need in a CUDA graph, or the reason why graphs
+        do not serve the problem.
+        """
         ...
 
     def project(self) -> None:
@@ -127,6 +156,12 @@ class Problem(Protocol):
     def squared_gradient(self) -> Tensor | None:
         """Return |grad f(x_t)|^2, a tensor of one number; None if f is not known."""
         ...
+
+
+def forget(problem: Problem) -> None:
+    """Set the observations to 0, as at the start of a round."""
+    for observations in problem.observed() or ():
+        observations.zero_()
 
 
 def mean_gradients(
@@ -158,7 +193,6 @@ def measure_noise(problem: Problem, switching: Switching) -> float:
                 largest,
                 float(lengths(honest - weighted(honest, honest.new_ones(len(honest)))).max()),
             )
-    problem.observed()
     if not largest > 0:
         raise SpecError(
             "noise_bound=auto found no noise among the honest workers at the start. Try: "

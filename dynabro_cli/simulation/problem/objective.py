@@ -6,12 +6,18 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from dynabro_cli.simulation.problem.interface import Relabel, Score, mean_gradients
-from dynabro_cli.streams import Streams
+from dynabro_cli.simulation.problem.interface import (
+    Draws,
+    Problem,
+    Relabel,
+    Score,
+    mean_gradients,
+)
+from dynabro_cli.streams import Name, Streams
 from dynabro_cli.tasks._api import Objective
 
 
-class ObjectiveProblem:
+class ObjectiveProblem(Problem):
     """An objective with additive noise, in double precision on the CPU."""
 
     def __init__(
@@ -21,30 +27,36 @@ class ObjectiveProblem:
         self._workers, self._batch_size = workers, batch_size
         self.x = objective.start.clone()
         self.buffers = self.x.new_empty(0)
-        self.how: dict[str, object] = {"gradients": "exact gradient plus noise"}
 
-    def sum_gradients(
-        self,
-        round_: int,
-        computations: Sequence[int],
-        workers: Tensor,
-        total: Tensor | None,
-        relabel: Relabel | None = None,
+    @property
+    def how(self) -> dict[str, object]:
+        return {"gradients": "exact gradient plus noise"}
+
+    def draw(self, round_: int, computations: Sequence[int], workers: Tensor | None) -> Draws:
+        name: Name = "server" if workers is None else "noise"
+        samples = self._batch_size * (1 if workers is None else self._workers)
+        return tuple(
+            [
+                (self._objective.noise(self._streams.moved(name, round_, number), samples), workers)
+                for number in computations
+            ]
+        )
+
+    def gradients(
+        self, draws: Draws, total: Tensor | None, relabel: Relabel | None = None
     ) -> Tensor:
         gradient = self._objective.gradient(self.x)
         result = self.x.new_zeros(self._workers, self.x.numel()) if total is None else total
-        for computation in computations:
-            generator = self._streams.moved("noise", round_, computation)
-            noise = self._objective.noise(generator, self._workers * self._batch_size)
+        for noise, workers in draws:
             drawn = gradient + noise.view(self._workers, self._batch_size, -1).mean(1)
-            result[: len(workers)] += drawn[workers]
+            k = len(workers)
+            result[:k] += drawn if k == self._workers else drawn[workers]
         return result
 
-    def server_gradient(self, round_: int, computations: Sequence[int]) -> Tensor:
-        total = len(computations) * self._objective.gradient(self.x)
-        for computation in computations:
-            generator = self._streams.moved("server", round_, computation)
-            total += self._objective.noise(generator, self._batch_size).mean(0)
+    def server_gradient(self, draws: Draws) -> Tensor:
+        total = len(draws) * self._objective.gradient(self.x)
+        for noise, _ in draws:
+            total += noise.mean(0)
         return total
 
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
@@ -52,6 +64,9 @@ class ObjectiveProblem:
 
     def observed(self) -> None:
         return
+
+    def graph_need(self) -> str:
+        return "on a CPU"
 
     def project(self) -> None:
         self.x.copy_(self._objective.project(self.x))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from dynabro_cli.gradients.memory import send
 from dynabro_cli.simulation.round.attacker import copied
-from dynabro_cli.simulation.round.identities import Identities
 from dynabro_cli.simulation.round.parts import Parts, Question, State
 from dynabro_cli.simulation.round.server import Sent, Server
 from dynabro_cli.vectors.finite import finite_rows
@@ -58,13 +55,11 @@ class Probe:
         self._streams, self._x = parts.streams, parts.problem.x
         self._signs: Tensor | None = None
 
-    def wanted(self, round_: int, who: Identities, cohort: Sequence[int] | None = None) -> bool:
-        """Return True if the round is measured: it is on a fixed grid, and a Byzantine worker takes
-        part.
+    def wanted(self, round_: int, honest: Tensor) -> bool:
+        """Return True if the round is measured: it is on a fixed grid, and one of the workers that
+        take part is not in the mask ``honest``.
         """
-        if round_ % self._every or not who.any_byzantine:
-            return False
-        return cohort is None or not bool(who.honest[list(cohort)].all())
+        return not round_ % self._every and not bool(honest.all())
 
     def __call__(self, question: Question, state: State) -> tuple[Tensor, Sent]:
         """Return the acceptance ratio of an unanswered question to the server, as a tensor of one

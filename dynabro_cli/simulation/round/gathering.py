@@ -9,25 +9,22 @@ from torch import Tensor
 
 from dynabro_cli.gradients.memory import send
 from dynabro_cli.methods._api import GatheringMethod, Plan
-from dynabro_cli.simulation.problem.interface import Relabel
+from dynabro_cli.simulation.problem.interface import Relabel, forget
 from dynabro_cli.simulation.round.attacker import Attacker, attack_computation, learn
 from dynabro_cli.simulation.round.identities import Identities, relabelling
+from dynabro_cli.simulation.round.inputs import Inputs
 from dynabro_cli.simulation.round.parts import Parts, Question, State, server_gradient
 
 
 def gather(
-    parts: Parts,
-    method: GatheringMethod,
-    state: State,
-    plan: Plan,
-    who: Identities,
-    attacker: Attacker,
+    parts: Parts, method: GatheringMethod, state: State, inputs: Inputs, attacker: Attacker
 ) -> Question:
     """Let the method gather the workers' vectors of a round, and put its next state into ``state``.
 
     The attack acts on the vectors of workers that are Byzantine at the round's last computation,
     unless it has already acted on their gradients.
     """
+    plan, who = inputs.plan, inputs.who
     server = server_gradient(parts, state)
     gathered = method.gather(RoundGradients(parts, state, plan, who, attacker), plan, state.method)
     state.method = gathered.state
@@ -38,7 +35,7 @@ def gather(
         byzantine=who.ticks[-1].byzantine,
         ever=who.ever,
         attacked=gathered.attacked and parts.spec.attack_entry == "gradient",
-        judged=bool(who.honest[list(plan.cohort or range(len(who.honest)))].any()),
+        judged=inputs.judged,
         learned=parts.attack.observe is not None,
         cohort=None
         if plan.cohort is None
@@ -73,7 +70,7 @@ class RoundGradients:
         if points.ndim == 1:
             self.x.copy_(points)
             result = self._gradients(computation, self._workers, self._relabel).clone()
-            self._parts.problem.observed()  # losses and statistics of a round are taken at x_t
+            forget(self._parts.problem)  # losses and statistics of a round are taken at x_t
         else:
             result = torch.empty_like(points)
             for worker, point in enumerate(points):

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.attacks._api import Attack
-from dynabro_cli.gradients.memory import send_once
 from dynabro_cli.methods._api import senders
 from dynabro_cli.simulation.problem.interface import Relabel
 from dynabro_cli.simulation.round.parts import Parts, State
@@ -18,32 +17,36 @@ class Tick(NamedTuple):
     """One point of the strategy's clock.
 
     Attributes:
-        byzantine: The mask [m], on the device.
-        computed: The numbers of the k workers whose gradients matter, in ascending order, on the
-            CPU.
-        places: Each worker's row among the computed rows, [m], on the device; any row for the other
-            workers. None if k = m.
+        byzantine: The mask [m].
+        rows: The number k of workers whose gradients matter.
+        places: Each worker's row among the k computed rows, [m]; any row for the other workers.
+            None if k = m.
 
     m counts the workers that answer in the round, here and in ``Identities``.
     """
 
     byzantine: Tensor
-    computed: Tensor
+    rows: int
     places: Tensor | None
 
 
 class Drawn(NamedTuple):
-    """The strategy's answers for a round, for the record.
+    """The strategy's answers for a round, for the host: they stay on the CPU.
 
     Attributes:
         first: The first tick.
-        masks: The Byzantine workers among all workers at each tick, on the CPU.
+        masks: The Byzantine workers among all workers at each tick.
         changes: Number of ticks at which the set differs from the tick before.
+        honest: The mask [m] of the workers that are honest at every tick.
+        computed: The numbers of the workers whose gradients matter at each tick, in ascending
+            order.
     """
 
     first: int
     masks: list[Tensor]
     changes: int
+    honest: Tensor
+    computed: list[Tensor]
 
     @property
     def most(self) -> int:
@@ -52,39 +55,31 @@ class Drawn(NamedTuple):
 
 
 class Identities(NamedTuple):
-    """Byzantine workers of a round.
+    """Byzantine workers of a round, for the device.
 
     Attributes:
         ticks: One tick if the clock counts rounds; otherwise one for each computation.
-        ever: The mask [m] of the workers that are Byzantine at some tick, on the device.
-        honest: The mask [m] of the other workers, on the CPU.
-        unseen: The mask of the workers, among all workers, that are in ``ever`` or do not answer,
-            on the device.
-        answering: The numbers of the workers that answer, on the device; None if all answer.
+        ever: The mask [m] of the workers that are Byzantine at some tick.
+        unseen: The mask of the workers, among all workers, that are in ``ever`` or do not answer.
+        everyone: Like ``ever``, but among all workers, if the method aggregates delayed messages;
+            else None.
+        answering: The numbers of the workers that answer; None if all answer.
         dynamic: True if the Byzantine set changes within the round.
-        drawn: The record of the draws.
+        any_honest: True if a worker is honest at every tick.
     """
 
-    ticks: list[Tick]
+    ticks: tuple[Tick, ...]
     ever: Tensor
-    honest: Tensor
     unseen: Tensor
+    everyone: Tensor | None
     answering: Tensor | None
     dynamic: bool
-    drawn: Drawn
-
-    @property
-    def any_honest(self) -> bool:
-        """True if a worker is honest at every tick."""
-        return bool(self.honest.any())
-
-    @property
-    def any_byzantine(self) -> bool:
-        """True if a worker is Byzantine at some tick."""
-        return not bool(self.honest.all())
+    any_honest: bool
 
 
-def identify(parts: Parts, state: State, computations: int, level: int | None = None) -> Identities:
+def identify(
+    parts: Parts, state: State, computations: int, level: int | None = None
+) -> tuple[Identities, Drawn]:
     """Ask the switching strategy for the Byzantine workers of the next round, with
     ``computations``; keep the last mask.
 
@@ -92,13 +87,12 @@ def identify(parts: Parts, state: State, computations: int, level: int | None = 
     """
     first = state.round if parts.spec.clock == "round" else state.spent
     count = 1 if parts.spec.clock == "round" else computations
-    masks = drawn = [
+    masks = everyone = [
         _mask(parts, state, tick, computations, level) for tick in range(first, first + count)
     ]
     before = [masks[0] if state.mask is None else state.mask, *masks[:-1]]
     changed = [not torch.equal(old, new) for old, new in zip(before, masks, strict=True)]
     state.mask = masks[-1]
-    device = parts.problem.x.device
     answering = None if parts.answering is None else parts.answering(state.round)
     if answering is not None:
         masks = [mask[answering] for mask in masks]
@@ -106,22 +100,25 @@ def identify(parts: Parts, state: State, computations: int, level: int | None = 
     unseen = (
         ever
         if answering is None
-        else torch.ones(len(drawn[0]), dtype=torch.bool).index_copy(0, answering, ever)
+        else torch.ones(len(everyone[0]), dtype=torch.bool).index_copy(0, answering, ever)
     )
     # messages are sent once a round, after its last tick
     decisive = masks if parts.spec.attack_entry == "gradient" else [masks[-1]] * len(masks)
-    return Identities(
-        ticks=[
-            _tick(parts, byzantine, decides, answering)
-            for byzantine, decides in zip(masks, decisive, strict=True)
-        ],
-        ever=(on_device := send_once(ever, device)),
-        honest=~ever,
-        unseen=on_device if answering is None else send_once(unseen, device),
-        answering=None if answering is None else send_once(answering, device),
+    ticks = [
+        _tick(parts, byzantine, decides, answering)
+        for byzantine, decides in zip(masks, decisive, strict=True)
+    ]
+    delayed = answering is not None and senders(parts.method).delayed
+    who = Identities(
+        ticks=tuple([tick for tick, _ in ticks]),
+        ever=ever,
+        unseen=unseen,
+        everyone=torch.stack(everyone).any(0) if delayed else None,
+        answering=answering,
         dynamic=any(changed[1:]),
-        drawn=Drawn(first, drawn, sum(changed)),
+        any_honest=not bool(ever.all()),
     )
+    return who, Drawn(first, everyone, sum(changed), ~ever, [computed for _, computed in ticks])
 
 
 def _mask(parts: Parts, state: State, tick: int, computations: int, level: int | None) -> Tensor:
@@ -143,22 +140,26 @@ def corrected(level: int, computations: int) -> int:
     return level if computations == 2**level else 0
 
 
-def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, answering: Tensor | None) -> Tick:
-    """Make the tick; ``decides`` is the mask by which the attack will replace gradients, or
-    messages made from them.
+def _tick(
+    parts: Parts, byzantine: Tensor, decides: Tensor, answering: Tensor | None
+) -> tuple[Tick, Tensor]:
+    """Return the tick, and the numbers of the workers whose gradients matter; ``decides`` is the
+    mask by which the attack will replace gradients, or messages made from them.
 
     A replaced vector is not computed if the attack does not read it, unless it stays in the
     worker's momentum.
     """
-    device = parts.problem.x.device
     numbers = torch.arange(len(decides)) if answering is None else answering
     lives_on = parts.spec.attack_entry == "message" and senders(parts.method).remembers
-    if parts.attack.reads_own or lives_on or not decides.any() or decides.all():
-        return Tick(send_once(byzantine, device), numbers, None)
+    everyone = Tick(byzantine, len(numbers), None), numbers
+    if parts.attack.reads_own or lives_on:
+        return everyone
     computed = (~decides).nonzero()[:, 0]
+    if len(computed) in (0, len(numbers)):
+        return everyone
     places = torch.zeros(len(decides), dtype=torch.int64)
     places[computed] = torch.arange(len(computed))
-    return Tick(send_once(byzantine, device), numbers[computed], send_once(places, device))
+    return Tick(byzantine, len(computed), places), numbers[computed]
 
 
 def relabelling(attack: Attack, who: Identities) -> Relabel | None:

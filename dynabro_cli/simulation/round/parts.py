@@ -12,6 +12,7 @@ from torch import Tensor
 from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks._api import Attack
 from dynabro_cli.experiment.complete import CompleteSpec
+from dynabro_cli.gradients.graphs import on_device
 from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.problem.interface import Problem
@@ -19,6 +20,8 @@ from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import Switching
 
 States = dict[str, Tensor]
+HELD = ("method", "aggregator", "attack")
+"""The states that are on the device."""
 
 
 def _no_compiler() -> Compiler:
@@ -111,11 +114,11 @@ def server_gradient(parts: Parts, state: State, computation: int = 0) -> Tensor 
     """Return the server's gradient of one mini-batch at x_t, [d]; None if the rule does not need
     it.
     """
-    return (
-        parts.problem.server_gradient(state.round, (computation,))
-        if parts.aggregator.needs_server
-        else None
-    )
+    if not parts.aggregator.needs_server:
+        return None
+    problem = parts.problem
+    draws = problem.draw(state.round, (computation,), None)
+    return problem.server_gradient(on_device(draws, problem.x.device))
 
 
 def rows_of(state: States, question: Question) -> States:

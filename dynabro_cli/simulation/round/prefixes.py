@@ -7,11 +7,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dynabro_cli.gradients.memory import send_once
-from dynabro_cli.methods._api import JudgingMethod, Plan, senders
+from dynabro_cli.methods._api import JudgingMethod
 from dynabro_cli.simulation.round.attacker import Attacker, attack_computation
-from dynabro_cli.simulation.round.identities import Identities, relabelling
-from dynabro_cli.simulation.round.parts import Parts, Question, State, server_gradient
+from dynabro_cli.simulation.round.identities import relabelling
+from dynabro_cli.simulation.round.inputs import Inputs
+from dynabro_cli.simulation.round.parts import Parts, Question, State
 
 
 class Prefixes:
@@ -33,83 +33,71 @@ class Prefixes:
         self._counts: dict[int, Tensor] = {}
         self._server = torch.zeros_like(parts.problem.x)
 
-    def attacked(self, who: Identities) -> bool:
-        """Return True if the attack acts on each computation of the round."""
-        return self._parts.spec.attack_entry == "gradient" and who.dynamic
-
-    def question(self, place: int, plan: Plan, who: Identities, state: State) -> Question:
+    def question(self, place: int, inputs: Inputs, state: State) -> Question:
         """Add the mini-batches of the prefix at this place of the plan to the sums; return the
         question about the sums.
         """
-        parts, attacked, last = self._parts, self.attacked(who), who.ticks[-1]
-        prefix, done = plan.prefixes[place], plan.prefixes[place - 1] if place else 0
+        parts, plan, who = self._parts, inputs.plan, inputs.who
+        prefix, last = plan.prefixes[place], who.ticks[-1]
         ends = place == len(plan.prefixes) - 1
         # first: it may overwrite the buffer of the workers' gradients
-        server = self._of_server(range(done, prefix), state)
+        server = self._of_server(place, inputs)
         return Question(
-            total=self._add(range(done, prefix), plan, who, state, attacked),
-            places=None if attacked else last.places,
+            total=self._add(place, inputs, state),
+            places=None if inputs.attacked else last.places,
             batches=None if plan.prefixes == (1,) else self._count(prefix),
             byzantine=last.byzantine,
             ever=who.ever,
-            attacked=attacked,
-            judged=ends and who.any_honest,
+            attacked=inputs.attacked,
+            judged=ends and inputs.judged,
             learned=ends and parts.attack.observe is not None,
             x=parts.problem.x if isinstance(parts.method, JudgingMethod) else None,
             answering=who.answering,
             first=not place,
             server=server,
-            everyone=self._everyone(who),
+            everyone=who.everyone,
         )
 
-    def _of_server(self, computations: range, state: State) -> Tensor | None:
-        """Return the server's mean over the prefix that ends with these computations; None if the
-        rule does not need it.
+    def _of_server(self, place: int, inputs: Inputs) -> Tensor | None:
+        """Return the server's mean over the prefix at this place; None if the rule does not need
+        it.
         """
-        if not self._parts.aggregator.needs_server:
+        if not inputs.server:
             return None
-        if not computations.start:
+        if not place:
             self._server.zero_()
-        if computations:
-            self._server += self._parts.problem.server_gradient(state.round, computations)
-        return self._server / computations.stop
+        if inputs.server[place]:
+            self._server += self._parts.problem.server_gradient(inputs.server[place])
+        return self._server / inputs.plan.prefixes[place]
 
-    def _everyone(self, who: Identities) -> Tensor | None:
-        """Return the mask of the round's Byzantine workers among all workers, if the method
-        aggregates delayed messages.
+    def _add(self, place: int, inputs: Inputs, state: State) -> Tensor:
+        """Return the sums after the computations of the prefix at this place; the first prefix
+        begins new sums.
         """
-        if who.answering is None or not senders(self._parts.method).delayed:
-            return None
-        return send_once(torch.stack(who.drawn.masks).any(0), self._parts.problem.x.device)
-
-    def _add(
-        self, computations: range, plan: Plan, who: Identities, state: State, attacked: bool
-    ) -> Tensor:
-        """Return the sums after these computations; computation 0 begins new sums."""
-        parts, total = self._parts, self._total
-        relabel, computed = relabelling(parts.attack, who), who.ticks[-1].computed
-        if attacked:
-            self._add_attacked(who, computations, state)
-        elif plan.prefixes == (1,):  # no sums are needed
-            gradients = parts.problem.sum_gradients(state.round, (0,), computed, None, relabel)
+        parts, total, draws, who = self._parts, self._total, inputs.draws[place], inputs.who
+        relabel = relabelling(parts.attack, who)
+        if inputs.attacked:
+            self._add_attacked(place, inputs, state)
+        elif inputs.plan.prefixes == (1,):  # no sums are needed
+            gradients = parts.problem.gradients(draws, None, relabel)
             return gradients if parts.answering is None else gradients[: self._rows]
-        elif computations:
-            if not computations.start:
-                total[: len(computed)] = 0
-            parts.problem.sum_gradients(state.round, computations, computed, total, relabel)
+        elif draws:
+            if not place:
+                total[: who.ticks[-1].rows] = 0
+            parts.problem.gradients(draws, total, relabel)
         return total
 
-    def _add_attacked(self, who: Identities, computations: range, state: State) -> None:
+    def _add_attacked(self, place: int, inputs: Inputs, state: State) -> None:
         """Add the gradients of each computation, attacked with its Byzantine workers."""
-        parts, relabel = self._parts, relabelling(self._parts.attack, who)
-        if not computations.start:
+        parts, who, problem = self._parts, inputs.who, self._parts.problem
+        relabel = relabelling(parts.attack, who)
+        if not place:
             self._total.zero_()
-        for computation in computations:
+        first = inputs.plan.prefixes[place - 1] if place else 0
+        for computation, drawn in enumerate(inputs.draws[place], first):
             tick = who.ticks[computation]
-            seen = server_gradient(parts, state, computation) if parts.attack.sees_defence else None
-            gradients = parts.problem.sum_gradients(
-                state.round, (computation,), tick.computed, None, relabel
-            )
+            seen = problem.server_gradient(inputs.seen[computation]) if inputs.seen else None
+            gradients = problem.gradients((drawn,), None, relabel)
             gradients = (
                 gradients[: self._rows]
                 if tick.places is None

@@ -10,27 +10,32 @@ from torch import Tensor
 
 from dynabro_cli.events import Identity, Round, Totals
 from dynabro_cli.methods._api import Plan
-from dynabro_cli.simulation.round.identities import Drawn, Identities
+from dynabro_cli.simulation.round.identities import Drawn
 
 PATH_DIMENSIONS = 3
 """Largest dimension of a model whose points are recorded, for plots."""
 
 
+class Numbers(NamedTuple):
+    """The numbers of a round, on the device; None if a number is not measured."""
+
+    gradient_norm: Tensor | None
+    aggregation_error: Tensor | None
+    learning_rate: Tensor | None
+    accepted: Tensor | None
+    acceptance: Tensor | None
+    squared_gradient: Tensor | None
+
+
 class Record(NamedTuple):
-    """The numbers of a round; tensors are read in batches, so that no round waits for the
-    device.
-    """
+    """A round; its numbers are read in batches, so that no round waits for the device."""
 
     round: int
     budget: int
     plan: Plan
-    who: Identities
-    learning_rate: Tensor | float
-    gradient_norm: Tensor
-    aggregation_error: Tensor | None
-    accepted: Tensor | None
-    acceptance: Tensor | float | None
-    squared_gradient: Tensor | None
+    dynamic: bool
+    drawn: Drawn
+    numbers: Numbers
     changes: tuple[Identity, ...]
 
 
@@ -47,9 +52,9 @@ def round_event(
         budget=record.budget,
         level=record.plan.level,
         cost=record.plan.prefixes[-1],
-        byzantine=record.who.drawn.most,
-        switched=record.who.drawn.changes > 0,
-        dynamic=record.who.dynamic,
+        byzantine=record.drawn.most,
+        switched=record.drawn.changes > 0,
+        dynamic=record.dynamic,
         accepted=accepted,
         learning_rate=rate,
         gradient_norm=norm,
@@ -64,8 +69,8 @@ def totals_after(totals: Totals, record: Record, squared_gradient: float | None)
     return Totals(
         record.round + 1,
         record.budget,
-        totals.switches + record.who.drawn.changes,
-        totals.dynamic_rounds + record.who.dynamic,
+        totals.switches + record.drawn.changes,
+        totals.dynamic_rounds + record.dynamic,
         (totals.squared_gradients or 0.0) + (squared_gradient or 0.0) if measured else None,
     )
 
@@ -93,8 +98,8 @@ def point(x: Tensor) -> tuple[float, ...] | None:
     )
 
 
-def read(values: Sequence[Tensor | float | None]) -> list[float | None]:
-    """Read scalars with one transfer from the device."""
-    tensors = [value for value in values if isinstance(value, Tensor)]
+def read(values: Sequence[Tensor | None]) -> list[float | None]:
+    """Read numbers with one transfer from the device."""
+    tensors = [value for value in values if value is not None]
     numbers = iter(torch.stack(tensors).double().tolist() if tensors else [])
-    return [next(numbers) if isinstance(value, Tensor) else value for value in values]
+    return [None if value is None else next(numbers) for value in values]
