@@ -39,6 +39,16 @@ CELLS: dict[str, RunSpec] = {
     "cifar10-cwmed": cell(
         "cifar10", "momentum:beta=0.9", "cwmed", model="cnn-cifar:width=0.25", budget=FOREVER
     ),
+    "quadratic-cwtm": RunSpec(
+        task="quadratic",
+        method="momentum:beta=0.9",
+        aggregator="cwtm",
+        switching="periodic:K=10",
+        workers=17,
+        byzantine=8,
+        eval_every=FOREVER,
+        budget=FOREVER,
+    ),
 }
 KERNELS = sorted(path.stem for path in Path(dynabro_cli.__file__).parent.rglob("*.cpp"))
 """Names of the source files."""

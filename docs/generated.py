@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dynabro_cli.components import Entry, format_value
-from dynabro_cli.components.aliases import ALIASES
+from dynabro_cli.components.aliases import ALIASES, Alias, squashed
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures.report.site import OF_VIEWS, VIEWS
@@ -25,62 +25,56 @@ WIDTH = 120
 
 def columns() -> str:
     """Return the page of all tables, views and columns, from their comments."""
-    sources = "`dynabro_cli/store/tables.py` and `dynabro_cli/experiment/spec.py`"
-    lines = ["# Tables and columns", "", f"Generated from the comments of {sources}."]
+    lines = [
+        "# Tables and columns",
+        "",
+        "Columns of tables are text unless another type is in brackets.",
+    ]
     for table in metadata.tables.values():
-        lines += ["", f"## {table.name}", "", *_wrapped(f"`{table.name}`: {table.comment}."), ""]
-        lines += ["| column | type | meaning |", "| --- | --- | --- |"]
-        lines += [
-            f"| `{column.name}` | {_kind(column.type)} | {column.comment} |"
-            for column in table.columns
-        ]
+        lines += ["", f"## {table.name}", "", *_wrapped(_first_upper(f"{table.comment}.")), ""]
+        for column in table.columns:
+            kind = _kind(column.type)
+            name = f"`{column.name}`" if kind == "text" else f"`{column.name}` ({kind})"
+            lines += _wrapped(f"- {name}: {column.comment}", "  ")
     for view, meaning in VIEWS.items():
-        lines += [
-            "",
-            f"## {view}",
-            "",
-            *_wrapped(f"`{view}`, a view: {meaning}."),
-            "",
-            "| column | meaning |",
-            "| --- | --- |",
-        ]
-        shared = [name for name in fields() if name != "seed"] if view == "final_accuracy" else []
-        lines += [f"| `{name}` | as in `runs` |" for name in shared]
-        lines += [f"| `{column}` | {about} |" for column, about in OF_VIEWS[view].items()]
+        lines += ["", f"## {view}", "", *_wrapped(f"A view: {meaning}.{_shared(view)}"), ""]
+        for name, about in OF_VIEWS[view].items():
+            lines += _wrapped(f"- `{name}`: {about}", "  ")
     return "\n".join(lines) + "\n"
 
 
 def components() -> str:
-    """Return the page that lists every component, with one line and its reference, and the names of
-    other libraries.
-    """
+    """Return the page that lists every component: one line, and its names in other libraries."""
     lines = [
         "# Components",
         "",
-        "Generated from the registries. `dynabro show KIND/NAME` has definitions and parameters.",
+        *_wrapped(
+            "`dynabro show KIND/NAME` prints the definition, parameters and reference of a "
+            "component. A name after *also* is the component's name in ByzFL, Blades or "
+            "ByzPy, and can be typed in any spelling: `TrMean`, `tr_mean`, `tr-mean`. It means "
+            "the algorithm as it is defined here. A star marks a name whose definition differs. "
+            "`dynabro show NAME` says how, and what to type for the other definition."
+        ),
     ]
     for kind, registry in REGISTRIES.items():
         lines += ["", f"## {kind}", ""]
         for name, entry in registry.entries().items():
-            lines += _wrapped(
-                _markdown(f"- `{name}`: {entry.summary} Reference: {_sentence(entry.reference)}"),
-                "  ",
-            )
+            also = [_names(alias) for alias in ALIASES.get(kind, ()) if alias.text == name]
+            names = f" *Also* {', '.join(also)}." if also else ""
+            lines += _wrapped(_markdown(f"- `{name}`: {_about(entry)}") + names, "  ")
     lines += ["", "## Names of other libraries", ""]
+    lines += ["These names stand for a component with parameters:", ""]
+    missing = []
+    for kind, registry in REGISTRIES.items():
+        for alias in ALIASES.get(kind, ()):
+            if not alias.text:
+                missing.append(_names(alias))
+            elif alias.text not in registry.entries():
+                lines.append(f"- {kind}: {_names(alias)}: `{alias.text}`")
+    lines.append("")
     lines += _wrapped(
-        "Names of ByzFL, Blades and ByzPy can be typed, too, in any spelling: `TrMean`, "
-        "`tr_mean`, `tr-mean`. A name means the "
-        "algorithm as it is defined here. A star marks definitions that differ. `dynabro show "
-        "NAME` says how, and what to type "
-        "for the other definition."
+        f"dynabro has no component for {', '.join(missing)}. `dynabro show NAME` says what is near."
     )
-    for kind, rows in ALIASES.items():
-        lines.append("")
-        for alias in rows:
-            names = ", ".join(f"`{name.strip()}`" for name in alias.names.split(","))
-            star = r" \*" if alias.note else ""
-            meaning = f"`{alias.text}`{star}" if alias.text else "no component"
-            lines += _wrapped(f"- {kind}, {names}: {meaning}", "  ")
     return "\n".join(lines) + "\n"
 
 
@@ -105,8 +99,32 @@ def component(kind: str, entry: Entry[Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _about(entry: Entry[Any]) -> str:
+    """Return a component's line without a title that only repeats its name."""
+    title, _, rest = entry.summary.partition(": ")
+    return rest if squashed(title) == squashed(entry.name) else entry.summary
+
+
+def _shared(view: str) -> str:
+    """Return the sentence that names a view's columns that are fields of a run."""
+    if view != "final_accuracy":
+        return ""
+    names = ", ".join(f"`{name}`" for name in fields() if name != "seed")
+    return f" These columns are as in `runs`: {names}."
+
+
+def _names(alias: Alias) -> str:
+    """Return the names of an alias; a star marks each one whose definition differs."""
+    star = r"\*" if alias.note and alias.text else ""
+    return ", ".join(f"`{name.strip()}`{star}" for name in alias.names.split(","))
+
+
 def _kind(type_: Any) -> str:
     return str(type_).lower().partition("(")[0].replace("varchar", "text")
+
+
+def _first_upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _sentence(text: str) -> str:

@@ -459,6 +459,7 @@ def test_a_kernel_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
         native.Kernel(source, {}).load()
 
 
+@pytest.mark.slow
 def test_kernels_have_a_control(call: Any) -> None:
     code, out, _ = call("kernels", "--case", "digits-cwtm", "--kernel", "_order", "--repeats", "1")
     assert code == 0
@@ -473,6 +474,7 @@ def test_kernels_refuse_an_unknown_case(call: Any) -> None:
     assert "no case 'mnist'" in err
 
 
+@pytest.mark.slow
 def test_kernels_save_launches_and_bytes_and_later_rounds_send_nothing(call: Any) -> None:
     code, out, _ = call("launches", "--rule", "cwtm", "--method", "sgd")
     assert code == 0

@@ -102,7 +102,7 @@ def test_the_whole_command_on_a_cpu(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("_short")
 def test_checks_on_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -452,7 +452,8 @@ assert gc.get_threshold() == usual
     )
 
 
-@pytest.mark.parametrize("here", [False, pytest.param(True, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("here", [False, True])
 def test_torch_is_loaded_by_the_process_of_a_run_or_after_the_run_is_described(
     here: bool, folder: Path
 ) -> None:

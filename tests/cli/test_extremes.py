@@ -149,8 +149,8 @@ def database(request: pytest.FixtureRequest, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("database", "step"),
     [
-        ("sqlite", 5),
-        pytest.param("sqlite", 1, marks=pytest.mark.thorough),
+        pytest.param("sqlite", 5, marks=pytest.mark.thorough),
+        pytest.param("sqlite", 1, marks=pytest.mark.slow),
         pytest.param("postgresql", 5, marks=pytest.mark.thorough),
         pytest.param("postgresql", 1, marks=pytest.mark.slow),
     ],

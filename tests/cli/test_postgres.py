@@ -174,7 +174,11 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("command", "runs"), [(("run", *QUADRATIC), 1), (("sweep", "small.yaml", "--jobs", "2"), 4)]
+    ("command", "runs"),
+    [
+        (("run", *QUADRATIC), 1),
+        pytest.param(("sweep", "small.yaml", "--jobs", "2"), 4, marks=pytest.mark.slow),
+    ],
 )
 def test_a_command_that_is_cut_off_can_be_repeated(
     command: tuple[str, ...], runs: int, both: tuple[str, str], dynabro: Dynabro

@@ -56,7 +56,7 @@ def test_a_report_of_runs_of_which_some_have_no_code_digests(
 
 
 @needs_web
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_report_of_thousands_of_runs_is_small_and_silent(dynabro: Dynabro) -> None:
     outcome = dynabro("report", "digits-worst-case", "--db", str(EXAMPLE))
     assert outcome.code == 0

@@ -205,7 +205,8 @@ def test_compile_reaches_the_simulation(dynabro: Dynabro, monkeypatch: pytest.Mo
     assert json.loads(dynabro("show", "runs/1", "--json").out)["versions"]["compile"] == "off"
 
 
-@pytest.mark.parametrize("way", ["script", pytest.param("module", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ["script", "module"])
 def test_files_of_the_working_folder_do_not_run(way: str, folder: Path) -> None:
     """Nor in worker processes. ``python -m`` imports some modules before it gives the word to the
     program.

@@ -478,7 +478,7 @@ grid: {aggregator: [cwmed, mean]}
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_every_run_of_a_sweep_has_a_file(dynabro: Dynabro, folder: Path) -> None:
     (folder / "saved.yaml").write_text(SWEEP)
     words = ("sweep", "saved.yaml", "--jobs", "2", "--quiet")

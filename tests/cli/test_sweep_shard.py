@@ -182,7 +182,7 @@ def test_four_shards_merged_are_the_whole(small: str, folder: Path) -> None:
     assert read(files[0], "SELECT DISTINCT sweep FROM runs") == [("small",)]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_script_of_the_slurm_array(small: str, folder: Path) -> None:
     """The recipe of sweeps/README.md, run by bash in place of Slurm; a second job finds everything
     stored.

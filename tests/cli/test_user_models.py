@@ -75,7 +75,7 @@ def _plugin(folder: Path) -> object:
         yield
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_model_that_mixes_samples_is_reported_once(dynabro: Dynabro, folder: Path) -> None:
     note = (
         "model 'mixing': gradients by vmap(grad): the shared pass gives other gradients "

@@ -181,7 +181,7 @@ def write_all(folder: Path) -> list[Path]:
     return files
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_sweep_of_all_kinds_in_worker_processes(dynabro: Dynabro, folder: Path) -> None:
     """All eight of one run, two processes; what was stored says which code; another command resumes
     and knows them.

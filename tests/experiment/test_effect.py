@@ -51,13 +51,8 @@ def test_methods_that_forget_are_known() -> None:
     assert sorted(FORGETFUL) == sorted((*DYNABRO, "byzantine-sgd", "marina-pp", "safeguard", "sgd"))
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        pytest.param(method, marks=() if method == DYNABRO[1] else pytest.mark.thorough)
-        for method in FORGETFUL
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", FORGETFUL)
 def test_an_attack_on_workers_that_forget_is_the_same_at_each_entry(method: str) -> None:
     """The adversaries are equal, and so are all numbers; the other texts of the run are all that
     the attack allows.

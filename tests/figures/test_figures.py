@@ -151,12 +151,13 @@ def test_final_numbers(name: str, grids: Path, dynabro: Dynabro) -> None:
         assert (drawn.loc[cell, "n"], row["size"]) == (2, 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("digits-periodic-curves", "test_accuracy"),
         ("digits-bernoulli", "test_accuracy"),
-        pytest.param("momentum-fails-gap", "gap", marks=pytest.mark.thorough),
+        ("momentum-fails-gap", "gap"),
     ],
 )
 def test_curves(name: str, value: str, grids: Path, dynabro: Dynabro) -> None:

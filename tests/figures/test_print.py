@@ -65,13 +65,11 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 
 NAMES = ("training-details", "mnist-sf-cwtm-curves", "kappa", "cifar10-quarter")
-SHOWN = [("training-details", "column"), ("mnist-sf-cwtm-curves", "page")]  # a table, and panels
-OTHERS = [one for one in itertools.product(NAMES, ("column", "page")) if one not in SHOWN]
 
 
-@pytest.mark.parametrize(
-    ("name", "width"), [*SHOWN, *(pytest.param(*one, marks=pytest.mark.thorough) for one in OTHERS)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("width", ["column", "page"])
+@pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_cut_and_words_do_not_overlap(
     name: str, width: str, drawn: list[Figure], dynabro: Dynabro
 ) -> None:

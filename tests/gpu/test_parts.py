@@ -22,7 +22,7 @@ from tests.contract.test_aggregators import RULES, STAGES
 from tests.contract.test_attacks import TEXTS as ATTACKS
 
 M, D = 17, 11
-SLOW = {"resnet18": pytest.mark.thorough}
+SLOW = dict.fromkeys(("resnet18", "gpt", "cnn-cifar"), pytest.mark.thorough)
 
 
 def vectors() -> Tensor:

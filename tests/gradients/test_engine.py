@@ -33,8 +33,8 @@ from tests.gradients.worker_by_worker import (
     seeded,
 )
 
-LONG = {"resnet18": pytest.mark.slow}
-"""Networks that take a minute in double precision; ``tests/models/test_resnet18.py`` has them,
+LONG = {"resnet18": pytest.mark.slow, "cnn-cifar": pytest.mark.thorough}
+"""Networks that take long in double precision; ``tests/models/test_resnet18.py`` has the first,
 too.
 """
 PICTURES = [

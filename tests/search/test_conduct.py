@@ -65,9 +65,8 @@ SAMPLERS = [
 @pytest.mark.parametrize(
     "pairs",
     [
-        SAMPLERS[0],
-        *(pytest.param(pairs, marks=pytest.mark.thorough) for pairs in SAMPLERS[1:4]),
-        *(pytest.param(pairs, marks=pytest.mark.slow) for pairs in SAMPLERS[4:]),
+        *(pytest.param(pairs, marks=pytest.mark.thorough) for pairs in SAMPLERS[:2]),
+        *(pytest.param(pairs, marks=pytest.mark.slow) for pairs in SAMPLERS[2:]),
     ],
     ids=["tpe", "median", "halving", "seeds", "random", "cmaes"],
 )
@@ -103,7 +102,16 @@ def test_a_search_in_postgresql_ends_and_goes_on_as_in_a_file(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["trials_of", "curves_of", "ends_of", "file_text"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "trials_of",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("curves_of", "ends_of", "file_text")
+        ),
+    ],
+)
 def test_a_search_waits_for_a_server_that_drops_its_connections(
     name: str, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +148,7 @@ def test_the_steps_of_a_trial_give_the_same_after_their_own_commit(tmp_path: Pat
         assert not trials.begin(connection, "small", 2, command, {"a": 1}, ["k"])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_search_on_a_ray_cluster_has_the_values_of_one_here(tmp_path: Path) -> None:
     """Random proposals do not depend on the order in which trials end."""

@@ -128,6 +128,7 @@ def test_aggregates_meet_equation_3_with_the_c_of_lemma_3_3(attack: str) -> None
     assert c_squared(drawn) <= LEMMA_C2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_expectation_is_that_of_the_largest_level(attack: str) -> None:
     """E g^MLMC = E g^Jmax, by the telescoping sum; two sample means are compared, error probability

@@ -152,10 +152,7 @@ def is_legal(text: str, m: int, f: int) -> bool:
 
 
 PROVED = [
-    # 24,310 subsets
-    pytest.param(
-        text, m, f, marks=pytest.mark.slow if (text, m) == ("smea", 17) else pytest.mark.thorough
-    )
+    pytest.param(text, m, f, marks=pytest.mark.thorough if m < 17 else pytest.mark.slow)
     for text, (m, f) in itertools.product([*RULES.entries(), "nnm+cwmed", "nnm+gm"], PLACES)
     if text != "mfm" and is_legal(text, m, f)
 ]
