@@ -27,8 +27,10 @@ COMPARED = ("accuracy", "loss", "gap")
 """Metrics of which ``runs`` has a column."""
 IDENTITIES = ("switching", "clock", "workers", "byzantine", "participation")
 """Fields that determine, with the seed, which workers are Byzantine when (except
-``switching=adaptive``).
+for strategies that follow the run).
 """
+FOLLOWING = ("adaptive", "evade")
+"""Switching strategies that follow the run."""
 FEW = 6
 """Fewest pairs for which Wilcoxon's p can be under 0.05: it is at least 2/2^n."""
 NAMES = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", *OTHERS)
@@ -231,11 +233,11 @@ def compare(
         {run["id"] for run in (*first.values(), *second.values())}
         - {run["id"] for pair in pairs for run in pair}
     )
-    adaptive = any(str(run["switching"]).startswith("adaptive") for run, _ in pairs)
+    follows = any(str(run["switching"]).startswith(FOLLOWING) for run, _ in pairs)
     rates = tuple(tuple(sorted({pair[which][RATE] for pair in pairs})) for which in (0, 1))
     data = versions(run["code_digests"] for pair in pairs for run in pair)
     return Comparison(
-        cells, alone, not varied & set(IDENTITIES) and not adaptive, rates, mixture(data)
+        cells, alone, not varied & set(IDENTITIES) and not follows, rates, mixture(data)
     )
 
 

@@ -336,7 +336,7 @@ identities = Table(
     ),
     sqlite_with_rowid=False,
     comment="one row per change of the Byzantine set, for runs with a schedule that no seed "
-    "determines (`adaptive`, `trace`)",
+    "determines (`adaptive`, `evade`, `trace`)",
 )
 
 recovery = Table(

@@ -439,6 +439,7 @@ BUT = {
     "cge": ["origin"],
     "fltrust": ["origin", "identical"],
     "signguard": ["origin"],
+    "sign-majority": ["origin", "scale", "identical"],
     "centered-clipping": ["origin", "scale", "identical"],
     "rfa": ["origin", "scale"],
     "clipping": ["origin", "scale", "identical"],

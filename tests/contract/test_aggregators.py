@@ -43,6 +43,7 @@ ORIGIN_MATTERS = {
     "cge": "compares lengths",
     "fltrust": "compares angles",
     "signguard": "compares lengths and signs",
+    "sign-majority": "counts signs",
     "centered-clipping": "begins at 0",
     "rfa": "begins at 0",
     "clipping": "shortens towards 0",
@@ -52,7 +53,9 @@ LENGTH_MATTERS = {
     "centered-clipping": "gets no further than tau from 0 at once",
     "clipping": "lets nothing longer than c pass",
     "fltrust": "gives every message the length of the server's gradient",
+    "sign-majority": "has entries of -1, 0 and 1",
 }
+SCALE_MATTERS = {"sign-majority": "has entries of -1, 0 and 1"}
 
 RULES = [NEEDED.get(name, name) for name in REGISTRIES["aggregators"].entries()]
 STAGES = [NEEDED.get(name, name) for name in REGISTRIES["pre_aggregators"].entries()]
@@ -165,7 +168,7 @@ def test_moves_with_the_messages(text: str, examples: int) -> None:
     holds(check, examples, seed=SEEDS, d=COLUMNS, factor=FACTORS)
 
 
-@every_text
+@without(SCALE_MATTERS)
 @EXAMPLES
 def test_scales_with_the_messages(text: str, examples: int) -> None:
     def check(seed: int, d: int, factor: float) -> None:
@@ -177,7 +180,7 @@ def test_scales_with_the_messages(text: str, examples: int) -> None:
     holds(check, examples, seed=SEEDS, d=COLUMNS, factor=FACTORS)
 
 
-@every_text
+@without(SCALE_MATTERS)
 def test_scales_with_the_messages_from_end_to_end_of_single_precision(text: str) -> None:
     """A power of two changes no digit; the square of 2^60 overflows in single precision."""
     m = least(text, 2, 9)
@@ -245,6 +248,7 @@ def test_finite_messages_have_a_finite_aggregate(text: str) -> None:
             lambda text, m, x: (make(text, m, 2)(x - 1000), make(text, m, 2)(x) - 1000),
         ),
         (LENGTH_MATTERS, lambda text, m, x: (make(text, m, 2)(1000 + 0 * x), 1000 + 0 * x[0])),
+        (SCALE_MATTERS, lambda text, m, x: (make(text, m, 2)(2 * x), 2 * make(text, m, 2)(x))),
     ],
 )
 def test_exceptions_are_needed(

@@ -234,7 +234,7 @@ def test_attacks(attack: str, rounds: FakeGPU) -> None:
     )
 
 
-FOLLOWING = {"adaptive"}
+FOLLOWING = {"adaptive", "evade"}
 """Strategies that read a value of every round, as it decides who is Byzantine in the next one."""
 
 

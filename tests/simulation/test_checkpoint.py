@@ -39,6 +39,7 @@ DIGITS: dict[str, Any] = {
 QUADRATIC: dict[str, Any] = {"task": "quadratic", "budget": 24, "eval_every": 10}
 REMEMBER = {
     "centered-clipping",
+    "attack bit-flip",
     "attack fang-trimmed-mean",
     "attack gaussian",
     "attack momentum-tailored",
@@ -205,6 +206,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "adaptive": RunSpec(
             **DIGITS, method="momentum", switching="adaptive:below=9,patience=4", aggregator="gm"
         ),
+        "evade": RunSpec(**DIGITS, method="momentum", switching="evade:block=2"),
         "trace": RunSpec(
             **DIGITS,
             method="dynabro",
