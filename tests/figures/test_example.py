@@ -24,7 +24,8 @@ MOST_BYTES = 30_000_000
 WITHOUT_RUNS = {"cifar10-ipm-cwmed", "cifar10-ipm-cwmed-dmax048", "mnist-dynamic-rounds", "search"}
 """Figures whose grids have not been run."""
 LEADERBOARDS = {
-    "leaderboard": ("worst-between", "worst-within"),
+    "leaderboard": ("worst-between", "worst-within", "worst-evade"),
+    "leaderboard-dirichlet": ("worst-dirichlet",),
     "leaderboard-mnist": ("mnist-worst-static", "mnist-worst-switching"),
 }
 """Searches of the leaderboards by name."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli import RunSpec
+from dynabro_cli.analysis.pairs import FOLLOWING
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.gradients import graphs
 from dynabro_cli.gradients.chain import Chain
@@ -99,7 +100,7 @@ OWN: dict[str, dict[str, Any]] = {
     "safeguard": {"aggregator": None},
     "marina-pp": {"method": "marina-pp:batches=2"},
     "dynabro:filter=option2,noise_bound=1e9": {"aggregator": "mfm"},
-    "adaptive": {"method": "sgd", "clock": "round"},
+    **{name: {"method": "sgd", "clock": "round"} for name in FOLLOWING},
     "on-level:level=2,K=3": {"method": "dynabro:jmax=2"},
 }
 FEW = {
@@ -111,7 +112,7 @@ FEW = {
 
 def each(texts: list[str]) -> Any:
     """One cell for each text; most of them only if asked for."""
-    return [pytest.param(one, marks=[] if one in FEW else pytest.mark.thorough) for one in texts]
+    return [pytest.param(text, marks=[] if text in FEW else pytest.mark.thorough) for text in texts]
 
 
 @pytest.mark.parametrize("method", each(METHODS))
