@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dynabro_cli.store.read.frames import load
     from dynabro_cli.tasks._arrays import make_task
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 __all__ = [
     "RunSpec",
     "load",
