@@ -132,7 +132,7 @@ def _list_searches(as_json: bool) -> None:
         )
         return
     lines = [
-        (search.sweep.name, f"{search.trials} trials  {search.sweep.description}")
+        (search.sweep.name, f"{search.trials or 'all'} trials  {search.sweep.description}")
         for search in searches
     ]
     _print_lines(SEARCHES, lines)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import sqlite3
 import statistics
 from pathlib import Path
 
 import pytest
 
-from dynabro_cli.store.views import VIEW_COLUMNS
+from dynabro_cli.store.views import OLDER, VIEW_COLUMNS
 from tests.cli.conftest import Dynabro
 from tests.store.made import read
 
@@ -130,3 +132,10 @@ def test_the_columns_of_a_view_are_named(view: str, dynabro: Dynabro, results: P
     named = line.removeprefix("SQL: no such column: nosuch. Try: a column: ").split(", ")
     header = dynabro("query", f"SELECT * FROM {view}", "--csv").out.splitlines()[0]
     assert named == header.split(",")
+
+
+def test_a_column_that_an_older_version_did_not_have(dynabro: Dynabro, results: Path) -> None:
+    with contextlib.closing(sqlite3.connect(results)) as connection:
+        connection.executescript(f"DROP VIEW final_accuracy; {OLDER['final_accuracy']}")
+    (line,) = dynabro("query", "SELECT rule FROM final_accuracy").problems
+    assert line.endswith("or another command that writes: it adds the column rule")

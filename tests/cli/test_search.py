@@ -191,9 +191,9 @@ def test_optuna_is_an_extra(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_list_searches(dynabro: Dynabro) -> None:
-    assert re.search(
-        r"^  worst-adversary +200 trials  ", dynabro("list", "searches").out, re.MULTILINE
-    )
+    listing = dynabro("list", "searches").out
+    assert re.search(r"^  worst-adversary +200 trials  ", listing, re.MULTILINE)
+    assert re.search(r"^  worst-evade +all trials  ", listing, re.MULTILINE)
     assert {one["name"] for one in json.loads(dynabro("list", "searches", "--json").out)} >= {
         "worst-between",
         "worst-within",

@@ -361,6 +361,8 @@ def _advice(reason: str, sql: str) -> str:
     columns_of |= {view: list(VIEW_COLUMNS[view]) for view in VIEW_COLUMNS}
     named = [table for table in columns_of if re.search(rf"\b{table}\b", sql)]
     columns = list(dict.fromkeys(column for table in named for column in columns_of[table]))
+    if name in columns:
+        return f"dynabro run, or another command that writes: it adds the column {name}"
     text = re.search(rf"(?:=|<>|LIKE)\s*({re.escape(name)}[\w:.=-]*)", sql, flags=re.IGNORECASE)
     if name in SHORT or not text:
         close = [SHORT[name]] if name in SHORT else difflib.get_close_matches(name, columns, n=1)
