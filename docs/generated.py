@@ -22,7 +22,7 @@ from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures.report.site import OF_VIEWS, VIEWS
 from dynabro_cli.store.tables import metadata
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 SITE = ROOT / "build" / "docs"
 WIDTH = 120
