@@ -1,13 +1,16 @@
-"""Write the pages of docs/ that are generated: ``columns.md`` of the tables, ``components.md`` of
-the registries.
+"""Write the pages of docs/ that are generated, ``columns.md`` (tables) and ``components.md``
+(registries), and the folder ``build/docs`` that the website is built from.
 
-Run it from the repository's root after a change of either: ``python docs/generated.py``.
+Run ``python docs/generated.py`` after a change of tables or components, and before a build of the
+website.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
+import shutil
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,13 @@ from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures.report.site import OF_VIEWS, VIEWS
 from dynabro_cli.store.tables import metadata
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+SITE = ROOT / "build" / "docs"
 WIDTH = 120
+LINK = re.compile(r"(?:\]\(|src=\")([^)\"#:]+)")
+FENCES = {"markdown": "{}", "code": "```python\n{}\n```"}
+"""Markdown of a notebook's cell, by its type."""
 
 
 def columns() -> str:
@@ -43,8 +51,12 @@ def columns() -> str:
     return "\n".join(lines) + "\n"
 
 
-def components() -> str:
-    """Return the page that lists every component: one line, and its names in other libraries."""
+def components(link: str = "`{name}`") -> str:
+    """Return the page that lists every component: one line, and its names in other libraries.
+
+    Args:
+        link: Markdown of a component's name, a format with ``kind`` and ``name``.
+    """
     lines = [
         "# Components",
         "",
@@ -61,7 +73,8 @@ def components() -> str:
         for name, entry in registry.entries().items():
             also = [_names(alias) for alias in ALIASES.get(kind, ()) if alias.text == name]
             names = f" *Also* {', '.join(also)}." if also else ""
-            lines += _wrapped(_markdown(f"- `{name}`: {_about(entry)}") + names, "  ")
+            label = link.format(kind=kind, name=name)
+            lines += _wrapped(f"- {label}: {_markdown(_about(entry))}{names}", "  ")
     lines += ["", "## Names of other libraries", ""]
     lines += ["These names stand for a component with parameters:", ""]
     missing = []
@@ -97,6 +110,39 @@ def component(kind: str, entry: Entry[Any]) -> str:
         f"**Source:** `dynabro_cli/{kind}/{source}`",
     ]
     return "\n".join(lines) + "\n"
+
+
+def site() -> None:
+    """Write the website's folder: README.md, docs/, the files that they link to, directly or not,
+    the tutorial, and a page for each component.
+
+    Each file keeps its place in the repository, so that all links stay valid.
+    """
+    shutil.rmtree(SITE, ignore_errors=True)
+    files = [ROOT / "README.md", *DOCS.glob("*.md")]
+    for file in files:  # grows
+        place = SITE / file.relative_to(ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".md":
+            text = file.read_text(encoding="utf-8")
+            place.write_text(text.replace("tutorial.ipynb)", "tutorial.md)"), encoding="utf-8")
+            for target in LINK.findall(text):
+                path = (file.parent / target).resolve()
+                if path.is_file() and path not in files:
+                    files.append(path)
+        elif file.suffix == ".ipynb":
+            cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+            parts = [FENCES[cell["cell_type"]].format("".join(cell["source"])) for cell in cells]
+            place.with_suffix(".md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        else:
+            shutil.copy(file, place)
+    pages = SITE / "docs" / "components"
+    linked = components("[`{name}`](components/{kind}/{name}.md)")
+    pages.with_suffix(".md").write_text(linked, encoding="utf-8")
+    for kind, registry in REGISTRIES.items():
+        (pages / kind).mkdir(parents=True)
+        for name, entry in registry.entries().items():
+            (pages / kind / f"{name}.md").write_text(component(kind, entry), encoding="utf-8")
 
 
 def _about(entry: Entry[Any]) -> str:
@@ -149,3 +195,4 @@ def _wrapped(text: str, indent: str = "") -> list[str]:
 if __name__ == "__main__":
     (DOCS / "columns.md").write_text(columns(), encoding="utf-8")
     (DOCS / "components.md").write_text(components(), encoding="utf-8")
+    site()

@@ -334,5 +334,5 @@ def test_the_readme_is_short() -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    named = set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    named = set(re.findall(r"[\w-]+\.md", (ROOT / "zensical.toml").read_text(encoding="utf-8")))
     assert {path.name for path in DOCUMENTS if path.parent.name == "docs"} <= named

@@ -50,7 +50,7 @@ def report(
         output.checked_path()
     results = studio(db, where, out.parent, "png", sweeps=[*(sweeps or ()), *(named or ())]).results
     runs = results.runs
-    now = f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d %H:%M}"
+    now = f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M}"
     about = {"database": Path(shown(db)).name, "where": where, "made": now, "version": __version__}
     text = page(title_of(runs), about, content(results, where, _describe)).encode()
     if str(out) == "-":

@@ -50,7 +50,7 @@ class RunLog:
         """Write ``text`` after the time."""
         if self.path is None:
             return
-        now = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         lines = f"{now} {text.rstrip()}".replace("\n", "\n    ") + "\n"
         try:
             # one write, because others append, too

@@ -30,7 +30,7 @@ def store(engine: Engine, findings: Sequence[Mapping[str, Any]], version: str) -
     Raises:
         DynabroError: The database cannot be written.
     """
-    now = dt.datetime.now(dt.timezone.utc).replace(tzinfo=None)
+    now = dt.datetime.now(dt.UTC).replace(tzinfo=None)
     rows = [
         {**finding, "worst": _written(finding["worst"]), "version": version, "created_at": now}
         for finding in findings

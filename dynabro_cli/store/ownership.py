@@ -163,7 +163,7 @@ def database_time(connection: Connection) -> dt.datetime:
     share.
     """
     if connection.dialect.name == "sqlite":  # all writers of an SQLite file are on this machine
-        return dt.datetime.now(dt.timezone.utc).replace(tzinfo=None)
+        return dt.datetime.now(dt.UTC).replace(tzinfo=None)
     moment: dt.datetime = connection.execute(
         select(func.timezone("UTC", func.clock_timestamp()))
     ).scalar_one()

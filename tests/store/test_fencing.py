@@ -237,7 +237,7 @@ def test_a_clock_that_is_set_forward_evicts_nobody(
     engine: Engine, database: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = record(engine, [started(), rounds(0, 3)])
-    late = dt.datetime.now(dt.timezone.utc).replace(tzinfo=None) + dt.timedelta(days=1)
+    late = dt.datetime.now(dt.UTC).replace(tzinfo=None) + dt.timedelta(days=1)
     for module in (standing, recorder_module, ownership):
         monkeypatch.setattr(module, "database_time", lambda connection: late)
     with pytest.raises(RunHeldError, match=r"last heartbeat \d s ago"):

@@ -176,7 +176,7 @@ def test_an_environment_is_stored_once(engine: Engine, database: str) -> None:
 
 
 def utc() -> dt.datetime:
-    return dt.datetime.now(dt.timezone.utc).replace(tzinfo=None)
+    return dt.datetime.now(dt.UTC).replace(tzinfo=None)
 
 
 @pytest.mark.usefixtures("far_east")

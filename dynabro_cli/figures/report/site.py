@@ -129,9 +129,8 @@ def site(path: Path) -> App:
             connection = sqlite3.connect(read_only_uri(path), uri=True, check_same_thread=False)
             distrust(connection)
             connection.execute("PRAGMA query_only = ON")
-            # since Python 3.11; a statement is stopped between values, not within one
-            if hasattr(connection, "setlimit"):
-                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+            # a statement is stopped between values, not within one
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
             return connection
 
     pages = Datasette([], metadata=described(path.name), settings=SETTINGS)

@@ -258,7 +258,6 @@ def test_other_pages_are_not_answered(site: Site) -> None:
 
 
 @thorough
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="SQLite's limits came to Python in 3.11")
 def test_a_statement_makes_no_value_that_fills_the_memory(site: Site) -> None:
     for sql in (
         "select zeroblob(900000000)",
