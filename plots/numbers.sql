@@ -642,15 +642,108 @@ FROM (SELECT * FROM threshold_verdicts ORDER BY v DESC);
 -- query: dynamic_mnist
 SELECT iif(count(*), '![mnist-dynamic-rounds](../mnist-dynamic-rounds.png)', 'The same sweep on MNIST, `mnist-dynamic-rounds`, has no runs yet.') AS picture FROM results.runs WHERE sweep = 'mnist-dynamic-rounds';
 
+-- setup: rivals
+CREATE TABLE hardware_cells AS
+  SELECT aggregator_rule AS rule, method, attack, attack_entry = 'message' AS message, count(*) AS n, avg(accuracy) AS mean, min(accuracy) AS lowest
+  FROM (SELECT iif(pre_aggregators = 'none', '', pre_aggregators || '+') || aggregator AS aggregator_rule, method, attack, attack_entry, iif(status = 'diverged', 0, final_accuracy) AS accuracy
+        FROM results.runs WHERE sweep = 'hardware' AND status IN ('finished', 'diverged')) GROUP BY 1, 2, 3, 4;
+CREATE TABLE hardware AS  -- a row bears faults if its mean is at most 0.02 below its own without faults
+  SELECT rule, method, rule LIKE '%cwtm' AS declared, free.mean AS free, bits.mean AS bits, bits.lowest AS bits_lowest, exponent.mean AS exponent, exponent.lowest AS exponent_lowest,
+         bits.mean >= free.mean - 0.02 AND exponent.mean >= free.mean - 0.02 AS bears, bits.n AS n, message
+  FROM (SELECT rule, method, mean FROM hardware_cells WHERE attack = 'none') AS free
+  JOIN (SELECT * FROM hardware_cells WHERE attack = 'bit-flip') AS bits USING (rule, method)
+  JOIN (SELECT * FROM hardware_cells WHERE attack = 'bit-flip:bits=exponent') AS exponent USING (rule, method, message);
+CREATE TABLE suites AS  -- trials of the 19 attacks of the suite, in the order of the files
+  SELECT 'evade' AS switching, substr(search, instr(search, ': ') + 2) AS defence, number AS attack, iif(value IS NULL, 0, value) AS value FROM results.trials WHERE search LIKE 'worst-evade: %' AND status = 'finished'
+  UNION ALL SELECT iif(number < 19, 'static', 'periodic'), substr(search, instr(search, ': ') + 2), number % 19, value FROM results.trials WHERE search LIKE 'worst-between: %' AND number < 38 AND status = 'finished';
+CREATE TABLE defences AS  -- the defences of the leaderboard's searches, as its table writes them
+  SELECT defence, substr(defence, instr(defence, 'aggregator=') + 11, instr(defence, ', learning_rate') - instr(defence, 'aggregator=') - 11) AS rule,
+         CASE WHEN defence LIKE 'method=sgd,%' THEN 'SGD' WHEN defence LIKE 'method=dynabro,%' THEN 'DynaBRO' WHEN defence LIKE '%option1%' THEN 'DynaBRO, option1'
+              WHEN defence LIKE '%adaptive%' THEN 'DynaBRO, adaptive' WHEN defence LIKE '%beta=0.99%' THEN 'momentum β=0.99' ELSE 'momentum β=0.9' END AS method
+  FROM (SELECT DISTINCT substr(search, instr(search, ': ') + 2) AS defence FROM results.trials WHERE search LIKE 'worst-evade: %' OR search LIKE 'worst-dirichlet: %');
+CREATE TABLE suite_repeated AS  -- the lowest mean over the seeds of the report among the repeated trials of a suite
+  SELECT substr(search, 1, instr(search, ':') - 1) AS name, substr(search, instr(search, ': ') + 2) AS defence, min(mean) AS mean
+  FROM results.trials JOIN results.runs AS first ON first.run_key = json_extract(run_keys, '$[0]')
+  JOIN (SELECT sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching, avg(iif(status = 'diverged', 0, final_accuracy)) AS mean FROM results.runs
+        WHERE sweep IN ('worst-between', 'worst-dirichlet', 'worst-evade') AND seed >= 5 GROUP BY 1, 2, 3, 4, 5, 6, 7 HAVING count(*) = 10)
+    USING (sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching)
+  WHERE (number < 38 OR search NOT LIKE 'worst-between%') AND trials.status = 'finished' GROUP BY 1, 2;
+CREATE TABLE dirichlet_runs AS
+  SELECT data <> 'iid' AS differs, method, k(switching) AS k, seed, iif(status = 'diverged', 0, final_accuracy) AS accuracy
+  FROM results.runs WHERE sweep = 'digits-dirichlet' AND status IN ('finished', 'diverged');
+CREATE TABLE dirichlet_pairs AS  -- DynaBRO against each other method at equal seeds, with Holm's p over the nine tests of one data distribution
+  WITH pairs AS (SELECT differs, theirs.method AS rival, k, count(*) AS n, avg(ours.accuracy - theirs.accuracy) AS gain, paired_p(ours.accuracy - theirs.accuracy) AS p
+                 FROM dirichlet_runs AS ours JOIN dirichlet_runs AS theirs USING (differs, k, seed) WHERE ours.method = 'dynabro' AND theirs.method <> 'dynabro' GROUP BY 1, 2, 3),
+       ranked AS (SELECT *, p * (count(p) OVER (PARTITION BY differs) + 1 - rank() OVER (PARTITION BY differs ORDER BY p)) AS steps FROM pairs)
+  SELECT differs, rival, k, n, gain, min(1, max(steps) OVER (PARTITION BY differs ORDER BY p)) AS holm FROM ranked;
+
+-- query: hardware_rows
+SELECT rule, CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE 'momentum 0.9' || iif(message, ', message', '') END AS method, printf('%.3f', free) AS "no faults", printf('%.3f (%.3f)', bits, bits_lowest) AS "any bit",
+       printf('%.3f (%.3f)', exponent, exponent_lowest) AS "bits of the exponent", iif(bears, 'yes', 'no') AS bears
+FROM hardware ORDER BY declared, rule, method DESC, message;
+
+-- query: hardware_words
+SELECT sum(bears) FILTER (WHERE method = 'sgd' AND rule <> 'mean') AS sgd, sum(bears) FILTER (WHERE method = 'momentum' AND NOT message AND rule <> 'mean') AS momentum, sum(bears) FILTER (WHERE method = 'dynabro' AND rule <> 'mean') AS dynabro,
+       count(DISTINCT rule) - 1 AS rules, sum(bears) FILTER (WHERE message AND rule <> 'mean') AS message, sum(bears) FILTER (WHERE rule = 'mean') AS mean, count(*) FILTER (WHERE rule = 'mean') AS means, max(n) AS seeds,
+       (SELECT group_concat('`' || rule || '`', ', ') FROM (SELECT DISTINCT rule FROM hardware WHERE method = 'momentum' AND NOT message AND NOT bears AND rule <> 'mean')) AS broken,
+       (SELECT group_concat('`' || rule || '`', ', ') FROM (SELECT rule FROM hardware WHERE NOT declared AND NOT message GROUP BY rule HAVING min(bears) = 1)) AS all_methods
+FROM hardware;
+
+-- query: evade_rows
+WITH lowest AS (SELECT defence, switching, min(value) AS value, avg(value) AS mean FROM suites GROUP BY 1, 2)
+SELECT replace(replace(method, 'option1', 'option 1'), 'β=', '') || ', ' || rule AS defence, printf('%.3f', static.value) AS "fixed: lowest", printf('%.3f', periodic.value) AS "K = 5: lowest",
+       printf('%.3f', evade.value) AS "evade: lowest", printf('%.3f', static.mean) AS "fixed: mean", printf('%.3f', periodic.mean) AS "K = 5: mean", printf('%.3f', evade.mean) AS "evade: mean",
+       (SELECT count(*) FROM suites AS e JOIN suites AS s USING (defence, attack) WHERE e.switching = 'evade' AND s.switching = 'static' AND e.value < s.value AND defence = defences.defence) AS "attacks that evade makes stronger"
+FROM defences JOIN (SELECT * FROM lowest WHERE switching = 'static') AS static USING (defence) JOIN (SELECT * FROM lowest WHERE switching = 'periodic') AS periodic USING (defence)
+JOIN (SELECT * FROM lowest WHERE switching = 'evade') AS evade USING (defence) ORDER BY evade.value DESC;
+
+-- query: evade_words
+WITH lowest AS (SELECT defence, min(value) FILTER (WHERE switching = 'static') AS static, min(value) FILTER (WHERE switching = 'periodic') AS periodic, min(value) FILTER (WHERE switching = 'evade') AS evade FROM suites GROUP BY 1),
+     pairs AS (SELECT e.value < s.value AS below, abs(e.value - s.value) < 1e-9 AS same FROM suites AS e JOIN suites AS s USING (defence, attack) WHERE e.switching = 'evade' AND s.switching = 'static')
+SELECT count(*) AS rows, sum(evade < static) AS below_static, sum(evade < periodic) AS below_periodic, sum(evade < min(static, periodic)) AS below_both, max(min(static, periodic) - evade) AS most,
+       (SELECT sum(below) FROM pairs) AS stronger, (SELECT count(*) FROM pairs) AS pairs,
+       (SELECT count(*) FROM csv_leaderboard WHERE between_attack LIKE '%, evade') AS counts
+FROM lowest WHERE evade IS NOT NULL AND static IS NOT NULL;
+
+-- query: dirichlet_means
+SELECT iif(differs, 'differ', 'iid') AS data, CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' WHEN 'momentum' THEN 'momentum 0.9' ELSE 'momentum 0.99' END AS method,
+       printf('%.3f', avg(accuracy) FILTER (WHERE k = 5)) AS "K = 5", printf('%.3f', avg(accuracy) FILTER (WHERE k = 20)) AS "K = 20", printf('%.3f', avg(accuracy) FILTER (WHERE k > 1000)) AS static
+FROM dirichlet_runs GROUP BY differs, method ORDER BY differs DESC, method = 'dynabro', method;
+
+-- query: dirichlet_pairs
+SELECT iif(differs, 'differ', 'iid') AS data, CASE rival WHEN 'sgd' THEN 'SGD' WHEN 'momentum' THEN 'momentum 0.9' ELSE 'momentum 0.99' END AS "DynaBRO against", max(printf('%+.3f (%.3g)', gain, holm)) FILTER (WHERE k = 5) AS "K = 5",
+       max(printf('%+.3f (%.3g)', gain, holm)) FILTER (WHERE k = 20) AS "K = 20", max(printf('%+.3f (%.3g)', gain, holm)) FILTER (WHERE k > 1000) AS static
+FROM dirichlet_pairs GROUP BY differs, rival ORDER BY differs DESC, rival;
+
+-- query: dirichlet_verdict
+SELECT max(text) FILTER (WHERE differs) AS differs, max(text) FILTER (WHERE NOT differs) AS iid, max(range) FILTER (WHERE differs) AS range, max(range) FILTER (WHERE NOT differs) AS iid_range,
+       (SELECT max(n) FROM dirichlet_pairs) AS seeds, max(least) FILTER (WHERE differs) AS least
+FROM (SELECT differs, CASE WHEN min(gain > 0 AND holm <= 0.05) THEN 'holds' WHEN max(gain < 0 AND holm <= 0.05) THEN 'does not hold' ELSE 'is undecided' END AS text FROM dirichlet_pairs WHERE k = 5 AND rival LIKE 'momentum%' GROUP BY differs)
+JOIN (SELECT differs, max(mean) - min(mean) AS range, min(mean) AS least FROM (SELECT differs, avg(accuracy) AS mean FROM dirichlet_runs WHERE method = 'dynabro' GROUP BY differs, k) GROUP BY differs) USING (differs);
+
+-- query: dirichlet_board
+SELECT replace(replace(board.method, 'option1', 'option 1'), 'β=', '') || ', ' || board.rule AS defence, iif(iid.mean IS NULL, '-', printf('%.3f', iid.mean)) AS "iid", printf('%.3f %s', board."between", board.between_group) AS "dirichlet",
+       printf('%.3f', board.between_lowest) AS lowest, iif(no_attack IS NULL, '-', printf('%.3f', no_attack)) AS "no attack", '`' || board.between_attack || '`' AS adversary
+FROM csv_leaderboard_dirichlet AS board JOIN defences USING (method, rule) LEFT JOIN (SELECT * FROM suite_repeated WHERE name = 'worst-between') AS iid USING (defence) ORDER BY board."between" DESC;
+
+-- query: dirichlet_board_words
+SELECT count(*) AS rows, sum(between_tied) AS tied, (SELECT group_concat(printf('%s behind `%s` (%.3f)', replace(replace(method, 'option1', 'option 1'), 'β=', ''), rule, "between"), ', ') FROM (SELECT * FROM csv_leaderboard_dirichlet WHERE between_tied ORDER BY "between" DESC)) AS names
+FROM csv_leaderboard_dirichlet;
+
 -- query: board
 SELECT count("between") AS rows, sum(between_tied) AS tied, count(*) FILTER (WHERE method LIKE 'DynaBRO%' AND within IS NOT NULL) AS within_rows, max(seeds) AS seeds,
        min(lost) AS least_lost, max(no_attack_long) AS long_most, min(no_attack_long) AS long_least
 FROM csv_leaderboard;
 
 -- query: board_unfinished
-SELECT iif(count("between") < planned, printf('**%d of the %d searches between rounds have ended.** They have the order of the file, but DynaBRO with option 1 behind `cwtm` was made before its turn. `dynabro search worst-between` makes the others.', count("between"), planned),
+SELECT iif(count("between") < planned, printf('**%d of the %d searches between rounds have ended.** The others, %s, take more than an hour each: `dynabro search worst-between` makes them.', count("between"), planned,
+           (SELECT group_concat(name || ' behind `' || rule || '`', ' and ') FROM (SELECT * FROM (SELECT DISTINCT
+              CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' WHEN 'dynabro:filter=option1' THEN 'DynaBRO, option 1' WHEN 'dynabro:filter=adaptive' THEN 'DynaBRO, adaptive'
+                          WHEN 'momentum' THEN 'momentum 0.9' ELSE 'momentum 0.99' END AS name, iif(pre_aggregators = 'none', '', pre_aggregators || '+') || aggregator AS rule
+              FROM results.runs WHERE sweep = 'leaderboard-free' AND data = 'iid' AND task = 'digits')
+            EXCEPT SELECT replace(replace(method, 'option1', 'option 1'), 'β=', ''), rule FROM csv_leaderboard WHERE "between" IS NOT NULL))),
            printf('All %d searches between rounds have ended, and those within rounds, too.', planned)) AS text
-FROM csv_leaderboard, (SELECT count(DISTINCT method || pre_aggregators || aggregator) AS planned FROM results.runs WHERE sweep = 'leaderboard-free');
+FROM csv_leaderboard, (SELECT count(DISTINCT method || pre_aggregators || aggregator) AS planned FROM results.runs WHERE sweep = 'leaderboard-free' AND data = 'iid' AND task = 'digits');
 
 -- query: board_between_words
 WITH rows AS (SELECT printf('%s behind `%s` (%.3f)', replace(replace(method, 'option1', 'option 1'), 'β=', ''), rule, "between") AS name, method, "between", between_tied FROM csv_leaderboard WHERE "between" IS NOT NULL)
