@@ -685,6 +685,7 @@ FROM hardware ORDER BY declared, rule, method DESC, message;
 -- query: hardware_words
 SELECT sum(bears) FILTER (WHERE method = 'sgd' AND rule <> 'mean') AS sgd, sum(bears) FILTER (WHERE method = 'momentum' AND NOT message AND rule <> 'mean') AS momentum, sum(bears) FILTER (WHERE method = 'dynabro' AND rule <> 'mean') AS dynabro,
        count(DISTINCT rule) - 1 AS rules, sum(bears) FILTER (WHERE message AND rule <> 'mean') AS message, sum(bears) FILTER (WHERE rule = 'mean') AS mean, count(*) FILTER (WHERE rule = 'mean') AS means, max(n) AS seeds,
+       (SELECT min(a.free - b.free) FROM hardware AS a JOIN hardware AS b USING (rule) WHERE a.method = 'sgd' AND b.method = 'dynabro') AS least, (SELECT max(a.free - b.free) FROM hardware AS a JOIN hardware AS b USING (rule) WHERE a.method = 'sgd' AND b.method = 'dynabro') AS most,
        (SELECT group_concat('`' || rule || '`', ', ') FROM (SELECT DISTINCT rule FROM hardware WHERE method = 'momentum' AND NOT message AND NOT bears AND rule <> 'mean')) AS broken,
        (SELECT group_concat('`' || rule || '`', ', ') FROM (SELECT rule FROM hardware WHERE NOT declared AND NOT message GROUP BY rule HAVING min(bears) = 1)) AS all_methods
 FROM hardware;

@@ -21,6 +21,7 @@ PLOTS, EXAMPLE = ROOT / "plots", ROOT / "results.db.example"
 PARAMETERS = {
     "0.9",
     "0.99",
+    "0.001",
     "0.01",
     "0.02",
     "0.03",
@@ -28,6 +29,7 @@ PARAMETERS = {
     "0.1",
     "0.10",
     "0.2",
+    "0.3",
     "0.5",
     "0.7",
     "0.8",
