@@ -703,7 +703,8 @@ WITH lowest AS (SELECT defence, min(value) FILTER (WHERE switching = 'static') A
      pairs AS (SELECT e.value < s.value AS below, abs(e.value - s.value) < 1e-9 AS same FROM suites AS e JOIN suites AS s USING (defence, attack) WHERE e.switching = 'evade' AND s.switching = 'static')
 SELECT count(*) AS rows, sum(evade < static) AS below_static, sum(evade < periodic) AS below_periodic, sum(evade < min(static, periodic)) AS below_both, max(min(static, periodic) - evade) AS most,
        (SELECT sum(below) FROM pairs) AS stronger, (SELECT count(*) FROM pairs) AS pairs,
-       (SELECT count(*) FROM csv_leaderboard WHERE between_attack LIKE '%, evade') AS counts
+       (SELECT count(*) FROM csv_leaderboard WHERE between_attack LIKE '%, evade') AS counts,
+       iif(count(*) < 14, printf('Of the 14 rows of the search, %d have ended; `dynabro search worst-evade` makes the others.', count(*)), '') AS missing
 FROM lowest WHERE evade IS NOT NULL AND static IS NOT NULL;
 
 -- query: dirichlet_means
@@ -718,7 +719,9 @@ FROM dirichlet_pairs GROUP BY differs, rival ORDER BY differs DESC, rival;
 
 -- query: dirichlet_verdict
 SELECT max(text) FILTER (WHERE differs) AS differs, max(text) FILTER (WHERE NOT differs) AS iid, max(range) FILTER (WHERE differs) AS range, max(range) FILTER (WHERE NOT differs) AS iid_range,
-       (SELECT max(n) FROM dirichlet_pairs) AS seeds, max(least) FILTER (WHERE differs) AS least
+       (SELECT max(n) FROM dirichlet_pairs) AS seeds, max(least) FILTER (WHERE differs) AS least,
+       (SELECT max(mean) FROM (SELECT avg(accuracy) AS mean FROM dirichlet_runs WHERE differs GROUP BY method, k)) AS best,
+       (SELECT min(mean) FROM (SELECT avg(accuracy) AS mean FROM dirichlet_runs WHERE NOT differs AND k > 1000 GROUP BY method)) AS iid_static
 FROM (SELECT differs, CASE WHEN min(gain > 0 AND holm <= 0.05) THEN 'holds' WHEN max(gain < 0 AND holm <= 0.05) THEN 'does not hold' ELSE 'is undecided' END AS text FROM dirichlet_pairs WHERE k = 5 AND rival LIKE 'momentum%' GROUP BY differs)
 JOIN (SELECT differs, max(mean) - min(mean) AS range, min(mean) AS least FROM (SELECT differs, avg(accuracy) AS mean FROM dirichlet_runs WHERE method = 'dynabro' GROUP BY differs, k) GROUP BY differs) USING (differs);
 
@@ -728,7 +731,8 @@ SELECT replace(replace(board.method, 'option1', 'option 1'), 'β=', '') || ', ' 
 FROM csv_leaderboard_dirichlet AS board JOIN defences USING (method, rule) LEFT JOIN (SELECT * FROM suite_repeated WHERE name = 'worst-between') AS iid USING (defence) ORDER BY board."between" DESC;
 
 -- query: dirichlet_board_words
-SELECT count(*) AS rows, sum(between_tied) AS tied, (SELECT group_concat(printf('%s behind `%s` (%.3f)', replace(replace(method, 'option1', 'option 1'), 'β=', ''), rule, "between"), ', ') FROM (SELECT * FROM csv_leaderboard_dirichlet WHERE between_tied ORDER BY "between" DESC)) AS names
+SELECT count(*) AS rows, sum(between_tied) AS tied, (SELECT group_concat(printf('%s behind `%s` (%.3f)', replace(replace(method, 'option1', 'option 1'), 'β=', ''), rule, "between"), ', ') FROM (SELECT * FROM csv_leaderboard_dirichlet WHERE between_tied ORDER BY "between" DESC)) AS names,
+       iif(count(*) < 14, printf('Of the 14 rows of the search, %d have ended; `dynabro search worst-dirichlet` makes the others.', count(*)), '') AS missing
 FROM csv_leaderboard_dirichlet;
 
 -- query: board
