@@ -20,7 +20,9 @@ from dynabro_cli.streams import Streams
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 FORMS = {SINGLE: ("<f", "<I", 32, 23), DOUBLE: ("<d", "<Q", 64, 52)}
-"""How Python packs a number and reads its bits, the number of bits, and of bits of the mantissa."""
+"""By type: Python's formats to pack a number and to read its bits; the bits of a number, and how
+many of them are the mantissa's.
+"""
 
 
 def made(text: str, m: int, seed: int = 0) -> Attack:

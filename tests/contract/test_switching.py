@@ -6,9 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from dynabro_cli import RunSpec
 from dynabro_cli.analysis.pairs import FOLLOWING
 from dynabro_cli.api import make_switching
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.switching._api import Switching
 from tests.parameters import TRACE
 
@@ -125,6 +128,33 @@ def test_who_is_byzantine_within_which_round_can_be_asked_for_in_any_order(name:
 def test_comparisons_know_which_strategies_follow_the_run() -> None:
     """Two runs with the same seed then face other identities."""
     assert set(FOLLOWING) == {name for name in NAMES if make(name).follow is not None}
+
+
+@strategies_with("follow")
+def test_what_follows_the_run_counts_rounds(name: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve(RunSpec(switching=name, clock="computation"))
+    assert caught.value.problems == [
+        (
+            f"switching {name!r} learns once a round, and clock=computation. Try: --clock round, "
+            "or leave it out"
+        )
+    ]
+
+
+@strategies_with("follow")
+def test_a_schedule_that_follows_the_run_is_not_drawn_again(name: str) -> None:
+    run = {
+        "method": "sgd",
+        "switching": name,
+        "clock": "round",
+        "workers": 9,
+        "byzantine": 3,
+        "budget": 5,
+        "seed": 0,
+    }
+    with pytest.raises(SpecError, match="cannot be drawn again; it is stored with the run"):
+        identities(run, 5)
 
 
 @strategies_with("follow")

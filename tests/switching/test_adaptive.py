@@ -8,9 +8,6 @@ import pytest
 
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.api import make_switching
-from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.switching._api import Follow
 
 
@@ -97,28 +94,3 @@ def test_a_run_moves_as_the_acceptance_of_its_rounds_says() -> None:
         (tick, schedule[tick]) for tick in changed
     ]
     assert [item.round for item in rounds if item.switched] == [change.tick for change in told[1:]]
-
-
-def test_it_counts_rounds() -> None:
-    with pytest.raises(SpecError) as caught:
-        resolve(RunSpec(switching="adaptive", clock="computation"))
-    assert caught.value.problems == [
-        (
-            "switching 'adaptive' learns once a round, and clock=computation. Try: --clock round, "
-            "or leave it out"
-        )
-    ]
-
-
-def test_its_schedule_is_not_drawn_again() -> None:
-    run = {
-        "method": "sgd",
-        "switching": "adaptive",
-        "clock": "round",
-        "workers": 9,
-        "byzantine": 3,
-        "budget": 5,
-        "seed": 0,
-    }
-    with pytest.raises(SpecError, match="cannot be drawn again; it is stored with the run"):
-        identities(run, 5)

@@ -10,8 +10,6 @@ import torch
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.api import make_switching
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.switching._api import Follow, State
 from dynabro_cli.switching.evade import upper_confidence
 
@@ -125,31 +123,6 @@ def test_a_run_chooses_as_the_acceptance_of_its_rounds_says(method: str) -> None
     ]
     assert () in schedule
     assert len(set(schedule)) == 4  # all, two, the third, none
-
-
-def test_it_counts_rounds() -> None:
-    with pytest.raises(SpecError) as caught:
-        resolve(RunSpec(switching="evade", clock="computation"))
-    assert caught.value.problems == [
-        (
-            "switching 'evade' learns once a round, and clock=computation. Try: --clock round, "
-            "or leave it out"
-        )
-    ]
-
-
-def test_its_schedule_is_not_drawn_again() -> None:
-    run = {
-        "method": "sgd",
-        "switching": "evade",
-        "clock": "round",
-        "workers": 9,
-        "byzantine": 3,
-        "budget": 5,
-        "seed": 0,
-    }
-    with pytest.raises(SpecError, match="cannot be drawn again; it is stored with the run"):
-        identities(run, 5)
 
 
 def test_legal_ranges() -> None:

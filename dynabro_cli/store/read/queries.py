@@ -30,7 +30,7 @@ from dynabro_cli.store.open.connections import TimeLimit, within
 from dynabro_cli.store.open.translation import shown, translate, translated_errors
 from dynabro_cli.store.open.value_types import NUMBERS, unsound_rows
 from dynabro_cli.store.tables import metadata
-from dynabro_cli.store.views import RULE, VIEW_COLUMNS, VIEWS
+from dynabro_cli.store.views import OLDER, RULE, VIEW_COLUMNS, VIEWS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -361,7 +361,13 @@ def _advice(reason: str, sql: str) -> str:
     columns_of |= {view: list(VIEW_COLUMNS[view]) for view in VIEW_COLUMNS}
     named = [table for table in columns_of if re.search(rf"\b{table}\b", sql)]
     columns = list(dict.fromkeys(column for table in named for column in columns_of[table]))
-    if name in columns:
+    added = {
+        column
+        for view, definition in OLDER.items()
+        for column in columns_of[view]
+        if view in named and not re.search(rf"\b{column}\b", definition)
+    }
+    if name in added:
         return f"dynabro run, or another command that writes: it adds the column {name}"
     text = re.search(rf"(?:=|<>|LIKE)\s*({re.escape(name)}[\w:.=-]*)", sql, flags=re.IGNORECASE)
     if name in SHORT or not text:
