@@ -196,8 +196,11 @@ def switching(name: str, *, reference: str = "own") -> Decorator:
         streams, draws = Streams(setting.seed), "generator" in asked
 
         def mask(tick: int) -> Tensor:
+            from dynabro_cli.gradients.generators import seeded
+
             drawn = {"generator": streams.generator("identities", tick)} if draws else {}
-            drawn_mask = torch.as_tensor(call(tick, **drawn))
+            with seeded(streams.integer("identities", tick)):
+                drawn_mask = torch.as_tensor(call(tick, **drawn))
             if drawn_mask.dtype != torch.bool or tuple(drawn_mask.shape) != (setting.workers,):
                 raise _wrong(
                     f"switching {name!r}", _described(drawn_mask), f"bool [m] = [{setting.workers}]"
@@ -277,17 +280,18 @@ def partition(name: str, *, reference: str = "own") -> Decorator:
     )
 
 
-def task(name: str, *, reference: str = "own") -> Decorator:
+def task(name: str, *, reference: str = "own", featurewise: bool = False) -> Decorator:
     """Register ``function()``, which returns arrays ``(X, y)`` or ``(X, y, X_test, y_test)`` for
     ``make_task``.
 
     The function may ask for ``data_dir``, the folder of data sets. It is called when the data are
-    needed.
+    needed. ``featurewise`` gives each column of a table its own mean and deviation.
     """
 
     def build(call: Callable[..., Any], asked: set[str], setting: TaskSetting) -> Task:
         folder: Path = setting.data_dir
-        return make_task(lambda: _given(call, asked, data_dir=folder)(), name=name)
+        arrays = _given(call, asked, data_dir=folder)
+        return make_task(arrays, name=name, featurewise=featurewise)
 
     return _registered(TASKS, name, reference, ("data_dir",), build)
 

@@ -4,6 +4,9 @@ reading them again.
 A digest is remembered in the user's cache with the state of all files and folders that Python
 opened while the data were read: size, times and inode. So a later command, which need not load
 torch, knows by a look at these files that the data are the same.
+
+The data of a task are its arrays, whatever is opened. The data of a model are the files that its
+function opens (``_of_model``).
 """
 
 from __future__ import annotations
@@ -17,12 +20,13 @@ import stat
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dynabro_cli.components import USERS, Component
+from dynabro_cli.components import USERS, Component, plugins
 from dynabro_cli.components.digests import of_entry
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.machine.cache_folder import cache_folder, locked
@@ -54,6 +58,7 @@ the file system.
 State = tuple[int, int, int, int]
 # files that were opened since the data began to be read; None if none are being read
 _opened: dict[str, State] | None = None
+_thread: int | None = None  # the only thread whose files are noted; None for all threads
 _hooked = False  # an audit hook cannot be removed, so a process adds one at most
 
 
@@ -75,7 +80,7 @@ def read(component: Component[Any], folder: Path, built: Task | None = None) -> 
         if file is not None and (images := _cached_images(file, place)) is not None:
             return images
         with noting() as files:
-            data = task.load()
+            data = task.load() if component.entry.shipped else _drawn(component, folder)
         # without files, a user's task may have read them by native code, which Python does not
         # notice
         seen = component.entry.shipped or _of_user(files)
@@ -83,6 +88,22 @@ def read(component: Component[Any], folder: Path, built: Task | None = None) -> 
             _remember(place, {"digest": data.digest, "files": files})
             if file is not None:
                 _write_images(file, data, place)
+    return data
+
+
+def _drawn(component: Component[Any], folder: Path) -> Images | Objective:
+    """Load a user's task, whose draws do not depend on the run: all seeds have the same data."""
+    from dynabro_cli.gradients.generators import CPU, generator_states, seeded
+
+    with seeded(0):
+        before = generator_states(CPU)
+        data: Images | Objective = component.build(TaskSetting(folder)).load()
+        if isinstance(data, Images) and generator_states(CPU) != before:
+            note = (
+                f"task={component.text}: its data draw random numbers, and are read once: all runs "
+                "have the same draws, and a random transform is not drawn again in later rounds"
+            )
+            data = dataclasses.replace(data, notes=(*data.notes, note))
     return data
 
 
@@ -154,12 +175,10 @@ def digest_of_files(
 ) -> dict[str, str]:
     """Return the digest of the files that a user's model was built from, by its text, and remember
     it; empty without files.
-
-    Code, and files of installed packages, such as torch's own, are not the user's data.
     """
     if f"{MODELS}{component.name}" not in USERS:
         return {}
-    files = _of_user(files)
+    files = _of_model(_of_user(files), folder)
     digest = _of_files(files)
     if digest is not None:  # files that have just changed are looked at again
         _remember(
@@ -175,6 +194,25 @@ def _of_user(files: Mapping[str, State]) -> dict[str, State]:
         path: state
         for path, state in files.items()
         if not path.endswith(".py") and not path.startswith(INSTALLED)
+    }
+
+
+def _of_model(files: Mapping[str, State], folder: Path) -> dict[str, State]:
+    """Return the files that are a model's data.
+
+    Files in the folders for caches and temporary files come and go with the machine. They do not
+    count, except below the folder of data sets, the current folder or a plugin's folder.
+    """
+    counted = [folder, Path.cwd(), *(place.parent for place in plugins.places if place.suffix)]
+    passing = [cache_folder().parent, Path(tempfile.gettempdir())]
+
+    def depth(path: Path, places: list[Path]) -> int:
+        return max((len(place.parts) for place in places if place in path.parents), default=0)
+
+    return {
+        path: state
+        for path, state in files.items()
+        if depth(Path(path), counted) >= depth(Path(path), passing)
     }
 
 
@@ -226,15 +264,15 @@ def at_hand(text: str, folder: Path | None) -> str | None:
 
 
 @contextlib.contextmanager
-def noting() -> Iterator[dict[str, State]]:
+def noting(thread: int | None = None) -> Iterator[dict[str, State]]:
     """Note the state of each file and folder that Python opens for reading within the context,
-    except by imports.
+    except by imports; in one thread only, if it is given.
     """
-    global _opened, _hooked
+    global _opened, _thread, _hooked
     if not _hooked:
         sys.addaudithook(_note)
         _hooked = True
-    _opened = {}
+    _opened, _thread = {}, thread
     try:
         yield _opened
     finally:
@@ -243,6 +281,8 @@ def noting() -> Iterator[dict[str, State]]:
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
     if _opened is None or event not in READS or not isinstance(arguments[0], str | os.PathLike):
+        return
+    if _thread not in (None, threading.get_ident()):
         return
     if event == "open" and arguments[2] & os.O_ACCMODE != os.O_RDONLY:
         return

@@ -159,6 +159,9 @@ def _prepare() -> None:
     # compiled code has a fixed number of threads; before torch 2.15 the cache ignores the number
     # unless it is set here
     torch._inductor.config.cpp.threads = torch.get_num_threads()
+    # a user's function draws the same numbers compiled or not; torch would draw others in its place
+    torch._inductor.config.fallback_random = True
+    torch._dynamo.config.use_numpy_random_stream = True
     # torch's bars make a lock between processes, of which a killed worker leaves a file
     with contextlib.suppress(ImportError):
         from tqdm import tqdm

@@ -24,7 +24,7 @@ from dynabro_cli.events import (
     Totals,
 )
 from dynabro_cli.experiment.complete import CompleteSpec, parse_drops
-from dynabro_cli.gradients.generators import generators_kept, seed_generators
+from dynabro_cli.gradients.generators import seeded
 from dynabro_cli.gradients.graphs import Capture, Graphed, on_device
 from dynabro_cli.methods._api import GatheringMethod, Plan, senders
 from dynabro_cli.simulation.checkpoint import Checkpoint
@@ -148,6 +148,8 @@ class Simulation:
         changed += self._step.squares, self._loss, self._loss_count
         gathers = isinstance(parts.method, GatheringMethod)
         need = "the method gathers its vectors" if gathers else problem.graph_need()
+        if parts.draws.streams is not None:
+            need = "a plugin's function may draw random numbers"
         return Graphed(self._update, changed, HELD, problem.x.device, need, capture)
 
     def events(self, wanted: Callable[[], bool] = lambda: False) -> Iterator[Event]:
@@ -156,7 +158,8 @@ class Simulation:
         Args:
             wanted: Called after every round; if it returns True, ``Checkpointed`` is also yielded.
         """
-        spec, state = self._parts.spec, self._state
+        spec, state, draws = self._parts.spec, self._state, self._parts.draws
+        round_ = draws("level", self._round)
         budget, every = spec.budget, spec.eval_every
         if not state.round:
             evaluation = self._evaluate()
@@ -164,7 +167,8 @@ class Simulation:
         finite = True
         while finite and state.spent < budget:
             before = state.spent
-            self._records.append(self._round())
+            draws.round, draws.computation = state.round, 0
+            self._records.append(round_())
             due = state.spent // every > before // every or state.spent >= budget
             if due or state.round % FLUSH_ROUNDS == 0:
                 done = self._flush()
@@ -266,6 +270,7 @@ class Simulation:
         spread: Tensor | None = None
         sent: Sent | None = None
         for place, prefix in enumerate(plan.prefixes):
+            parts.draws.computation = place
             question = self._prefixes.question(place, inputs, state)
             if prefix == plan.prefixes[-1] and inputs.probed:
                 acceptance, sent = self._probe(question, state)
@@ -382,8 +387,8 @@ class Simulation:
         """Evaluate the current model, at the round and budget with which the totals end."""
         spec, totals = self._parts.spec, self._totals
         problem = self._parts.problem
-        with generators_kept(problem.x.device):  # a model or a metric may draw from them
-            seed_generators(self._parts.streams.integer("evaluation", totals.rounds))
+        seed = self._parts.streams.integer("evaluation", totals.rounds)
+        with seeded(seed, problem.x.device):  # a model or a metric may draw
             score, held_out, metrics = problem.evaluate(), problem.validate(), problem.metrics()
         loss, count = torch.stack([self._loss, self._loss_count]).tolist()
         train_loss = loss / count if count else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+import threading
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
@@ -24,7 +25,7 @@ from dynabro_cli.experiment.data import digest_of_files, noting, read
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.gradients.generators import generators_kept, seed_generators
+from dynabro_cli.gradients.generators import Draws, seeded
 from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.machine.devices import current
 from dynabro_cli.machine.native import check_choice
@@ -210,8 +211,15 @@ def _guarded(
     """Run on the run's GPU and without autograd (on only for gradients); both settings end before
     each ``yield``.
     """
+    draws = Draws(device=device)
+    # models and tasks are seeded where they are called
+    called = (run.method, run.aggregator, *run.pre_aggregators, run.attack, run.switching, run.data)
+    if not all(part.entry.shipped for outer in called for part in (outer, *outer.inner)):
+        draws = Draws(Streams(run.spec.seed), device)
+        run = dataclasses.replace(run)  # its parts are built again, because factories may draw
     with torch.no_grad(), current(device):
-        simulation, started = _prepare(run, device, compile, load, resume)
+        prepare = draws("init", _prepare)
+        simulation, started = prepare(run, device, compile, load, resume, draws)
         before = simulation.how
     yield started
     stream = simulation.events(wanted)
@@ -245,9 +253,11 @@ def _prepare(
     compile: str,  # noqa: A002
     load: Load | None = None,
     resume: bytes | None = None,
+    draws: Draws | None = None,
 ) -> tuple[Simulation, events.Started]:
     spec = run.spec
     senders = chain_setting(spec).workers
+    draws = draws or Draws()
     streams = Streams(spec.seed)
     dtype = precision.apply(spec.precision, device)
     data = (
@@ -255,8 +265,7 @@ def _prepare(
         if load is None
         else load(run.task, run.data_dir)
     )
-    with noting() as files:
-        problem, counts = _problem(run, data, device, streams, dtype, compile)
+    problem, counts, files = _problem(run, data, device, streams, dtype, compile)
     content: dict[str, str | None] = {spec.task: data.digest} if isinstance(data, Images) else {}
     if run.model is not None:
         content |= digest_of_files(run.model, run.data_dir, files)
@@ -281,7 +290,18 @@ def _prepare(
     who = _answering(spec) if senders < spec.workers else None
     cohort = run.cohort_rule(method)
     parts = Parts(
-        spec, problem, method, aggregator, attack, switching, streams, compiler, cohort, who, code
+        spec,
+        problem,
+        method,
+        aggregator,
+        attack,
+        switching,
+        streams,
+        compiler,
+        cohort,
+        who,
+        code,
+        draws,
     )
     simulation = Simulation(parts, state)
     record = _record(run, device, method.noise_bound, problem, simulation.how) | {
@@ -321,12 +341,14 @@ def _problem(
     streams: Streams,
     dtype: torch.dtype,
     compile: str,  # noqa: A002
-) -> tuple[Problem, Counts]:
-    """Return the problem, and the number of samples by worker and label for ``Started``."""
+) -> tuple[Problem, Counts, dict[str, Any]]:
+    """Return the problem, the number of samples by worker and label for ``Started``, and the files
+    that the model was built from.
+    """
     spec = run.spec
     workers, batch_size = spec.workers, spec.batch_size
     if not isinstance(data, Images):
-        return ObjectiveProblem(data, workers, batch_size, streams), ()
+        return ObjectiveProblem(data, workers, batch_size, streams), (), {}
     data, validation = hold_out(data, spec.validation)
     data, server = for_server(data, server_samples(spec.data), streams)
     if batch_size > len(data.train_labels):
@@ -337,9 +359,10 @@ def _problem(
         )
     if run.model is None:
         raise SpecError(f"task {spec.task!r} needs a model. Try: --model NAME")
-    shares = share_out(run.parts.partition, spec.data, data, workers, streams)
-    with generators_kept(torch.device("cpu")):
-        seed_generators(streams.integer("init", 0))
+    with seeded(streams.integer("partition", 0)):  # a user's partition may draw
+        shares = share_out(run.parts.partition, spec.data, data, workers, streams)
+    # not the files that dynabro opens for the model: what a cache has differs between machines
+    with seeded(streams.integer("init", 0)), noting(threading.get_ident()) as files:
         model = run.model.build(data.shape)
     where = (
         model.to(device),
@@ -354,7 +377,7 @@ def _problem(
     )
     compare = not run.model.entry.shipped  # the tests compare the shipped models
     problem = ImageProblem(data, *where, compile=compile, budget=spec.budget, compare=compare)
-    return problem, () if shares is None else shares.counts
+    return problem, () if shares is None else shares.counts, files
 
 
 def _record(

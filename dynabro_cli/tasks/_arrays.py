@@ -27,9 +27,22 @@ FEW = 4
 """Largest number of channels of ordinary pictures."""
 SHOWN = 5
 """Largest number of labels in a message."""
+COLOURS = ("P", "PA", "RGB", "RGBA")
+"""Kinds of Pillow's pixels that are read as RGB, as in ``image-folder``."""
+SMALL = 0.01
+"""Largest share of a channel's deviation that is lost by rounding, and smallest share that a column
+has without a note.
+"""
+FEATUREWISE = "featurewise=True (in a text npz:file=F.npz,featurewise=true)"
 
 
-def make_task(arrays: Any, *, name: str = "arrays", defaults: Defaults = DEFAULTS) -> Task:
+def make_task(
+    arrays: Any,
+    *,
+    name: str = "arrays",
+    defaults: Defaults = DEFAULTS,
+    featurewise: bool = False,
+) -> Task:
     """Return a task of arrays in memory.
 
     Args:
@@ -38,19 +51,23 @@ def make_task(arrays: Any, *, name: str = "arrays", defaults: Defaults = DEFAULT
             uint8, or other real numbers, which become float32. y has the classes [n] or [n, 1],
             whole numbers from 0; there are at most as many as samples. Without a test set, a random
             fifth of the samples is held out, the same for every run. A ``torch.utils.data.Dataset``
-            of pairs may replace X and y; it is read into memory.
+            of pairs may replace X and y; it is read once, into memory.
         name: The task's name in error messages.
         defaults: The defaults of a run.
+        featurewise: True to normalise each column of a table (and each pixel) by its own mean and
+            deviation. A table is one channel otherwise, so all columns have the same ones.
     """
-    return Task(defaults, lambda: images_of(arrays() if callable(arrays) else arrays, name))
+    return Task(
+        defaults, lambda: images_of(arrays() if callable(arrays) else arrays, name, featurewise)
+    )
 
 
-def images_of(arrays: Any, name: str) -> Images:
-    """Return the arrays as labelled images, normalised by mean and deviation of each channel of the
-    training set.
+def images_of(arrays: Any, name: str, featurewise: bool = False) -> Images:
+    """Return the arrays as labelled images, normalised by the training set.
 
     Raises:
-        SpecError: The arrays do not match, are not finite, or are not samples and labels.
+        SpecError: The arrays do not match, are not finite, have masked values, do not fit single
+            precision, or are not samples and labels.
     """
     sets = [arrays] if _is_dataset(arrays) else list(arrays)
     arrays = [
@@ -75,6 +92,15 @@ def images_of(arrays: Any, name: str) -> Images:
             x[order[:count]],
             y[order[:count]],
         )
+    notes: tuple[str, ...] = ()
+    with np.errstate(all="ignore"):  # numbers that are not finite are refused below
+        if featurewise and len(x) and x.shape[1:] == x_test.shape[1:]:
+            centre = x.mean(0, dtype=np.float64)
+            deviation = np.where(np.ptp(x, 0) > 0, x.std(0, dtype=np.float64), 1.0)
+            x, x_test = (x - centre) / deviation, (x_test - centre) / deviation
+        elif x.shape[1:3] == (1, 1) and len(x):
+            notes += _hidden(x[:, 0, 0], name)
+        x, x_test = _single(x, name), _single(x_test, name)
     if not len(x) or not len(x_test) or x.shape[1:] != x_test.shape[1:] or x.dtype != x_test.dtype:
         raise SpecError(
             f"task={name}: {x.dtype} {list(x.shape)} for training and {x_test.dtype} "
@@ -91,11 +117,8 @@ def images_of(arrays: Any, name: str) -> Images:
     absent = np.setdiff1d(np.arange(classes), y)
     more = f" and {len(absent) - SHOWN} others" if len(absent) > SHOWN else ""
     listed = f"{', '.join(map(str, absent[:SHOWN]))}{more}"
-    notes = (
-        (f"task={name}: no training sample has the label {listed}, of {classes} classes",)
-        if len(absent)
-        else ()
-    )
+    if len(absent):
+        notes += (f"task={name}: no training sample has the label {listed}, of {classes} classes",)
     scale = 255.0 if x.dtype == np.uint8 else 1.0
     mean, deviation = (
         x.mean((0, 2, 3), dtype=np.float64) / scale,
@@ -107,13 +130,12 @@ def images_of(arrays: Any, name: str) -> Images:
         torch.from_numpy(np.ascontiguousarray(part)) for part in (x, y, x_test, y_test)
     )
     std = tuple(float(value) or 1.0 for value in deviation)
-    centre = tuple(map(float, mean))
     return Images(
         train_x,
         train_y,
         other_x,
         other_y,
-        mean=centre,
+        mean=tuple(map(float, mean)),
         std=std,
         shape=shape,
         scale=scale,
@@ -125,7 +147,7 @@ def _is_dataset(given: Any) -> bool:
     return isinstance(given, torch.utils.data.Dataset)
 
 
-def _stacked(dataset: Any, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _stacked(dataset: Any, name: str) -> tuple[Any, ...]:
     """Return the samples and labels of a dataset that has a length.
 
     Raises:
@@ -133,8 +155,10 @@ def _stacked(dataset: Any, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[
     """
     try:
         pairs = [dataset[place] for place in range(len(dataset))]
-        return np.stack([np.asarray(x) for x, _ in pairs]), np.stack(
-            [np.asarray(y) for _, y in pairs]
+        samples, labels = [x for x, _ in pairs], [y for _, y in pairs]
+        return tuple(
+            np.ma.stack([np.ma.asarray(_pixels(part)) for part in parts])
+            for parts in (samples, labels)
         )
     except (TypeError, ValueError) as error:
         raise SpecError(
@@ -144,17 +168,34 @@ def _stacked(dataset: Any, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[
 
 
 def _array(given: Any, what: str, name: str) -> np.ndarray[Any, Any]:
+    if isinstance(given, list | tuple):
+        given = [_pixels(part) for part in given]
     try:
-        return np.asarray(given)
+        array = np.ma.asarray(given)
     # lists of several lengths; tensors of a GPU, or in bfloat16
     except (TypeError, ValueError, RuntimeError) as error:
         raise SpecError(
             f"task={name}: {what} is not an array ({first_line(error)}). Try: numpy.array({what})"
         ) from error
+    if np.ma.is_masked(array):
+        raise SpecError(
+            f"task={name}: {what} has masked values. Try: only samples without them, or "
+            f"{what}.filled(0)"
+        )
+    return np.asarray(array)
+
+
+def _pixels(sample: Any) -> Any:
+    """Return a picture of Pillow in colours, or with a palette, as RGB [3, h, w]; anything else
+    unchanged.
+    """
+    if getattr(sample, "mode", None) not in COLOURS:
+        return sample
+    return np.asarray(sample.convert("RGB")).transpose(2, 0, 1)
 
 
 def _samples(given: Any, name: str) -> np.ndarray[Any, Any]:
-    """Return samples as uint8 or float32 [n, c, h, w]."""
+    """Return samples [n, c, h, w]."""
     x = _array(given, "X", name)
     shapes = "[n, k], [n, h, w] or [n, c, h, w]"
     if not 2 <= x.ndim <= 4 or 0 in x.shape[1:] or x.dtype.kind not in "buif":
@@ -165,14 +206,46 @@ def _samples(given: Any, name: str) -> np.ndarray[Any, Any]:
             "first. "
             f"Try: X.transpose(0, 3, 1, 2), or X.transpose(0, 1, 3, 2) if it is [n, c, h, w]"
         )
-    with np.errstate(over="ignore"):
-        x = x if x.dtype == np.uint8 else x.astype(np.float32)
-    if not np.isfinite(x).all():
+    x = x.astype(np.float32) if x.dtype == np.bool_ else x
+    return x.reshape(len(x), *(1,) * (4 - x.ndim), *x.shape[1:])
+
+
+def _single(x: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+    """Return samples [n, c, h, w] as uint8 or float32.
+
+    Raises:
+        SpecError: Numbers are not finite in single precision, or its rounding hides how a channel
+            varies.
+    """
+    if x.dtype == np.uint8 or not len(x):
+        return x
+    single = x.astype(np.float32)
+    if not np.isfinite(single).all():
         raise SpecError(
             f"task={name}: X has values that are not finite in single precision. Try: finite "
-            f"numbers {shapes}"
+            "numbers"
         )
-    return x.reshape(len(x), *(1,) * (4 - x.ndim), *x.shape[1:])
+    for values, rounded in zip(x.swapaxes(0, 1), single.swapaxes(0, 1), strict=True):
+        deviation = values.std(dtype=np.float64) * bool(np.ptp(values))
+        if np.sqrt(np.square(values - rounded, dtype=np.float64).mean()) > SMALL * deviation > 0:
+            raise SpecError(
+                f"task={name}: X varies by {deviation:.3g} about {values.mean():.9g}, which single "
+                f"precision does not resolve. Try: X - X.mean(0) of float64, or {FEATUREWISE}"
+            )
+    return single
+
+
+def _hidden(table: np.ndarray[Any, Any], name: str) -> tuple[str, ...]:
+    """Return a note if columns of a table [n, k] vary far less than the whole table."""
+    spread = table.std(0, dtype=np.float64)
+    small = (spread < SMALL * table.std(dtype=np.float64)) & (np.ptp(table, 0) > 0)
+    if not small.any():
+        return ()
+    note = (
+        f"task={name}: all columns of X have one mean and deviation, by which {small.sum()} of "
+        f"{len(small)} columns hardly vary, such as column {small.argmax()}. Try: {FEATUREWISE}"
+    )
+    return (note,)
 
 
 def _labels(given: Any, name: str) -> np.ndarray[Any, Any]:

@@ -32,6 +32,12 @@ class Parameters:
     y: str = parameter("y", later=True, help="name of the array of labels")
     X_test: str = parameter("X_test", later=True, help="name of the array of test samples")
     y_test: str = parameter("y_test", later=True, help="name of the array of test labels")
+    featurewise: bool = parameter(
+        False,
+        later=True,
+        help="each column of a table (and each pixel) has its own mean and deviation; false: each "
+        "channel, and a table is one channel",
+    )
 
 
 @REGISTRY.register("npz", Parameters, reference="NumPy's format of archives")
@@ -51,7 +57,11 @@ def npz(parameters: Parameters, setting: TaskSetting) -> Task:
     archive of numpy.savez. Raises SpecError if it does not have the arrays, or if they are not
     samples and labels (see ``make_task``).
     """
-    return make_task(lambda: _load(parameters, setting), name=f"npz:file={parameters.file}")
+    return make_task(
+        lambda: _load(parameters, setting),
+        name=f"npz:file={parameters.file}",
+        featurewise=parameters.featurewise,
+    )
 
 
 def _load(parameters: Parameters, setting: TaskSetting) -> Sequence[Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,11 @@ from PIL import Image
 from safetensors import SafetensorError
 
 from dynabro_cli.components.plugins import load_plugin
-from dynabro_cli.experiment import data
+from dynabro_cli.events import Checkpointed, Event, Started
+from dynabro_cli.experiment import data, resolve
 from dynabro_cli.experiment.data import at_hand
+from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.tasks import digits, image_folder
 from dynabro_cli.tasks._api import REGISTRY, Images, digest_of
 from tests.own import fresh
@@ -254,3 +260,131 @@ def test_files_that_a_users_task_reads_by_native_code(
         assert first is not None
         save_file({"X": X + 1, "y": Y}, "native.safetensors")
         assert at_hand("native", folder) not in (None, first)
+
+
+MODEL = '''"""Models that are built from files."""
+
+import threading
+
+import torch
+
+from dynabro_cli.plugins import model
+
+
+def weights(file):
+    with open(file) as opened:
+        return float(opened.read())
+
+
+@model("scaled")
+def scaled(shape, *, file: str, thread: bool = False):
+    """A layer with a scale from a file."""
+    if thread:
+        reader = threading.Thread(target=weights, args=(file,))
+        reader.start()
+        reader.join()
+    layer = torch.nn.Linear(shape.channels * shape.height * shape.width, shape.classes)
+    with torch.no_grad():
+        layer.weight *= 1.0 if thread else weights(file)
+    return torch.nn.Sequential(torch.nn.Flatten(), layer)
+
+
+@model("compiled-inside")
+def compiled_inside(shape):
+    """A network that is compiled while it is built."""
+    layer = torch.nn.Linear(shape.channels * shape.height * shape.width, shape.classes)
+    torch.compile(layer)(torch.zeros(2, layer.in_features))
+    return torch.nn.Sequential(torch.nn.Flatten(), layer)
+
+
+@model("convolutions")
+def convolutions(shape):
+    """A network for which dynabro compiles kernels."""
+    layers = [torch.nn.Conv2d(shape.channels, 16, 3, padding=1), torch.nn.GroupNorm(4, 16)]
+    layers += [torch.nn.Conv2d(16, 16, 3, padding=1), torch.nn.GroupNorm(4, 16), torch.nn.Flatten()]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(16 * 64, shape.classes))
+'''
+
+
+def of_model(model: str, folder: Path, compiled: str = "off") -> tuple[str | None, list[Event]]:
+    """Return the digest of a model's files, and the events of its run, with one checkpoint."""
+    fields = {"task": "digits", "method": "sgd", "budget": 4, "workers": 3, "byzantine": 1}
+    run = resolve.resolve(RunSpec(model=model, batch_size=4, **fields), folder)
+    asked = itertools.count()
+    made = simulate_run(
+        run, data_dir=folder, device="cpu", compile=compiled, wanted=lambda: next(asked) == 1
+    )
+    events = list(made)
+    (started,) = [event for event in events if isinstance(event, Started)]
+    digests = json.loads(str(started.record["code_digests"])).items()
+    return next(
+        (digest for name, digest in digests if name.startswith("data/models/")), None
+    ), events
+
+
+def resumed(model: str, folder: Path, events: list[Event], compiled: str = "off") -> Started:
+    """Resume a run from its checkpoint, as after a signal."""
+    fields = {"task": "digits", "method": "sgd", "budget": 4, "workers": 3, "byzantine": 1}
+    run = resolve.resolve(RunSpec(model=model, batch_size=4, **fields), folder)
+    (checkpoint,) = [event for event in events if isinstance(event, Checkpointed)]
+    again = simulate_run(
+        run, data_dir=folder, device="cpu", compile=compiled, resume=checkpoint.data
+    )
+    (started,) = [event for event in again if isinstance(event, Started)]
+    return started
+
+
+@pytest.mark.parametrize(
+    ("place", "counts"),
+    [
+        ("plugins", True),
+        ("here", True),
+        ("cache/dynabro/data", True),
+        ("elsewhere", True),
+        ("cache/torch", False),
+        ("cache/dynabro/native", False),
+        ("tmp", False),
+        ("tmp/torchinductor_me", False),
+    ],
+)
+def test_the_files_of_a_model_are_those_that_its_function_opens(
+    place: str, counts: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("plugins", "here", "tmp", "cache/dynabro/data", place):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
+    monkeypatch.chdir(folder / "here")
+    (folder / "plugins" / "models.py").write_text(MODEL)
+    data_dir = folder / "cache" / "dynabro" / "data"
+    with fresh():
+        load_plugin(folder / "plugins" / "models.py")
+        file = folder / place / "w.txt"
+        text = f"scaled:file={file}"
+        file.write_text("2")
+        first, events = of_model(text, data_dir)
+        assert (first is not None) == counts
+        assert of_model(f"{text},thread=true", data_dir)[0] is None, (
+            "another thread opens files of its own"
+        )
+        file.write_text("3")
+        assert (of_model(text, data_dir)[0] != first) == counts
+        file.write_text("2")
+        assert of_model(text, data_dir)[0] == first
+        assert at_hand(f"models/{text}", data_dir) == first
+        assert resumed(text, data_dir, events).unused is None
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("model", ["compiled-inside", "convolutions"])
+def test_an_empty_cache_changes_no_identity(
+    model: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
+    (folder / "tmp").mkdir()
+    (folder / "models.py").write_text(MODEL)
+    with fresh():
+        load_plugin(folder / "models.py")
+        digest, events = of_model(model, folder / "data", "on")
+        assert digest is None
+        assert resumed(model, folder / "data", events, "on").unused is None
+        assert of_model(model, folder / "data", "on")[0] is None

@@ -95,6 +95,7 @@ class RoundGradients:
         if self._parts.spec.attack_entry != "gradient":
             return gradients
         parts, state, who = self._parts, self._state, self._who
+        parts.draws.computation = computation
         tick = who.ticks[min(computation, len(who.ticks) - 1)]
         seen = server_gradient(parts, state, computation) if parts.attack.sees_defence else None
         vectors = attack_computation(

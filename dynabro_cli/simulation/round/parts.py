@@ -12,6 +12,7 @@ from torch import Tensor
 from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks._api import Attack
 from dynabro_cli.experiment.complete import CompleteSpec
+from dynabro_cli.gradients.generators import Draws
 from dynabro_cli.gradients.graphs import on_device
 from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.compilation import Compiler
@@ -34,7 +35,8 @@ class Parts:
 
     ``cohort`` aggregates if the method lets only some workers take part. ``answering`` maps a round
     to the numbers of the n workers that answer in it, in ascending order; None if all answer.
-    ``code`` is the run's value of ``code_digests``.
+    ``code`` is the run's value of ``code_digests``. ``draws`` seeds the draws of a user's
+    functions.
     """
 
     spec: CompleteSpec
@@ -48,6 +50,7 @@ class Parts:
     cohort: Aggregator | None = None
     answering: Callable[[int], Tensor] | None = None
     code: str | None = None
+    draws: Draws = field(default_factory=Draws)
 
 
 @dataclass

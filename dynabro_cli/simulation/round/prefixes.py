@@ -95,6 +95,7 @@ class Prefixes:
             self._total.zero_()
         first = inputs.plan.prefixes[place - 1] if place else 0
         for computation, drawn in enumerate(inputs.draws[place], first):
+            parts.draws.computation = computation
             tick = who.ticks[computation]
             seen = problem.server_gradient(inputs.seen[computation]) if inputs.seen else None
             gradients = problem.gradients((drawn,), None, relabel)

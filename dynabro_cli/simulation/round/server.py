@@ -80,9 +80,10 @@ def make_server(parts: Parts) -> Server:
     only the rule is compiled, once, not the whole answer.
     """
     attack, spread_of, settle = parts.attack, senders(parts.method).spread, parts.method.settle
-    decide = make_decide(parts, compiled=attack.sees_defence)
-    attacker = make_attacker(parts, decide)
-    send = make_messages(parts, attacker)
+    draws = parts.draws
+    decide = draws("aggregation", make_decide(parts, compiled=attack.sees_defence))
+    attacker = draws("attack", make_attacker(parts, decide))
+    send = draws("attack", make_messages(parts, attacker))
 
     def conclude(
         messages: Tensor,
@@ -102,6 +103,8 @@ def make_server(parts: Parts) -> Server:
             result, of_method = settle(result, of_method)
         return Answer(result, error, of_method, made.aggregator, learned, spread)
 
+    concluded = draws("aggregation", conclude)
+
     def whole(
         question: Question,
         of_attack: States,
@@ -110,7 +113,7 @@ def make_server(parts: Parts) -> Server:
         sent: Sent | None = None,
     ) -> Answer:
         sent = sent or send(question, of_attack, of_method, of_aggregator)
-        return conclude(sent.messages, question, sent.method, of_aggregator, sent.attack, False)
+        return concluded(sent.messages, question, sent.method, of_aggregator, sent.attack, False)
 
     def decided(
         messages: Tensor, question: Question, of_method: States, of_aggregator: States
@@ -119,7 +122,9 @@ def make_server(parts: Parts) -> Server:
 
     if attack.sees_defence or not parts.compiler.on_host:
         return Server(whole, attacker, send, decided)
-    first, second = parts.compiler(send), parts.compiler(conclude)
+    # a compiled function cannot seed, so the generators are seeded around it
+    first = draws("attack", parts.compiler(send))
+    second = draws("aggregation", parts.compiler(conclude))
 
     def answer(
         question: Question,
