@@ -334,6 +334,28 @@ def same(
 
 
 @app.command()
+def capability(
+    sweep: Annotated[
+        list[str] | None,
+        typer.Argument(help="Shipped sweeps. [default: all, without CIFAR-10]"),
+    ] = None,
+    without: Annotated[
+        str, typer.Option(help="ATEN_CPU_CAPABILITY of the second run: avx2 or default.")
+    ] = "avx2",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads of a process.")] = 1,
+    small: Annotated[
+        bool, typer.Option("--small", help="Cut each run to 60 computations, for a quick look.")
+    ] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Make a run of each sweep with and without some vector instructions: what differs."""
+    from benchmarks.capability import measure, sweeps_of
+
+    for line in measure(sweeps_of(sweep or []), without, threads, data_dir, small):
+        print(line, flush=True)
+
+
+@app.command()
 def launches(
     rule: Annotated[list[str], typer.Option(help="Aggregation rule; repeat for more.")] = [  # noqa: B006
         "cwtm",

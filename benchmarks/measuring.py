@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import datetime as dt
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 import torch
 
 from dynabro_cli.errors import SpecError, did_you_mean
-from dynabro_cli.machine.native import Kernel, NativeError
+from dynabro_cli.machine.native import Kernel, NativeError, cpu_name
 
 
 def machine(device: str = "cpu", threads: int | None = None) -> str:
@@ -22,7 +21,7 @@ def machine(device: str = "cpu", threads: int | None = None) -> str:
     the date.
     """
     threads = threads or torch.get_num_threads()
-    parts = [_processor(), f"{cores()} cores", f"threads: {threads}", f"torch {torch.__version__}"]
+    parts = [cpu_name(), f"{cores()} cores", f"threads: {threads}", f"torch {torch.__version__}"]
     rate = peak()
     if rate is not None:
         parts.insert(1, f"{rate / 1e9:.0f} GFLOP/s a core")
@@ -54,16 +53,6 @@ def peak(seconds: float = 0.2) -> float | None:
 def cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _processor() -> str:
-    """Return the system's name of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

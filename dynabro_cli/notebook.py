@@ -21,13 +21,16 @@ from dynabro_cli.grid.sweep_file import Sweep, parse_sweep
 from dynabro_cli.grid.sweep_lookup import load_sweep, set_fields
 from dynabro_cli.models._api import METRICS
 from dynabro_cli.store.origin import check_words
-from dynabro_cli.store.read.frames import Frames, load
+from dynabro_cli.store.read.frames import Frames, read
 from dynabro_cli.store.read.queries import among
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from dynabro_cli.executors._api import Outcome
+    from dynabro_cli.store.standing import Rerun
+
+ADVICE = "rerun_changed=True repeats these runs"
 
 
 def run(
@@ -37,6 +40,7 @@ def run(
     device: str = "auto",
     data_dir: str | Path | None = None,
     rerun: bool = False,
+    rerun_changed: bool = False,
     tags: Sequence[str] = (),
     note: str | None = None,
     quiet: bool = False,
@@ -44,7 +48,8 @@ def run(
     """Make a run in this process and store it, as ``dynabro run`` does; return its row, as ``load``
     has it.
 
-    A stored run is not made again. An interrupted one resumes from its last checkpoint.
+    A stored run is not made again. A warning says if its code or data differ from the current
+    ones. An interrupted run resumes from its last checkpoint.
 
     Args:
         spec: The run, or a mapping of fields, such as ``{"task": "digits", "lr": 0.1}``.
@@ -52,6 +57,8 @@ def run(
         device: ``auto``, ``cpu`` or ``cuda:N``.
         data_dir: Folder of data sets; None for the usual one.
         rerun: Repeat a stored run, and replace its result.
+        rerun_changed: Repeat a stored run that was made with other code of a component, or with
+            other data.
         tags: Tags of the run.
         note: A note on it.
         quiet: Show no progress.
@@ -64,12 +71,17 @@ def run(
     folder = None if data_dir is None else Path(data_dir)
     planned = PlannedRuns(Sweep(""), (resolve(given, data_directory(folder)),), 0, 0)
     options = Options(
-        jobs=0, device=device, data_dir=folder, rerun="all" if rerun else "none", retry_failed=True
+        jobs=0,
+        device=device,
+        data_dir=folder,
+        rerun=_rerun(rerun, rerun_changed),
+        retry_failed=True,
     )
     (outcome,) = _made(planned, db, options, tags, note, quiet=quiet)
     if outcome.failure is not None:
         raise error_of(outcome.failure)
-    return load(db, f"run_key = '{outcome.run.key}'").runs.iloc[0]
+    where = f"run_key = '{outcome.run.key}'"
+    return read(db, where, folder=folder, advice=ADVICE).runs.iloc[0]
 
 
 def sweep(
@@ -81,12 +93,14 @@ def sweep(
     device: str = "auto",
     data_dir: str | Path | None = None,
     rerun: bool = False,
+    rerun_changed: bool = False,
     tags: Sequence[str] = (),
     note: str | None = None,
     quiet: bool = False,
 ) -> Frames:
     """Make the missing runs of a sweep, as ``dynabro sweep`` does; return all of its runs, as
-    ``load`` has them.
+    ``load`` has them. A warning says if they were made with code or data that differ from the
+    current ones.
 
     Args:
         sweep: A YAML file, a sweep of ``dynabro list sweeps``, or the same as a mapping: ``{"name":
@@ -100,6 +114,8 @@ def sweep(
         device: As in ``run``.
         data_dir: As in ``run``.
         rerun: Repeat stored runs, and replace their results.
+        rerun_changed: Repeat stored runs that were made with other code of a component, or with
+            other data.
         tags: As in ``run``.
         note: As in ``run``.
         quiet: As in ``run``.
@@ -108,12 +124,13 @@ def sweep(
         SpecError: With every problem of the sweep.
         SweepError: Some runs failed; the others have their results.
     """
-    read = (
+    parsed = (
         set_fields(_parsed(sweep), settings)
         if isinstance(sweep, Mapping)
         else load_sweep(str(sweep), settings)
     )
-    planned = plan(read, None if data_dir is None else Path(data_dir))
+    folder = None if data_dir is None else Path(data_dir)
+    planned = plan(parsed, folder)
     here = any(
         function.__module__ == "__main__"
         for function in (*(entry.factory for entry in USERS.values()), *METRICS.values())
@@ -121,22 +138,29 @@ def sweep(
     options = Options(
         jobs=0 if here and jobs is None else plain(jobs),
         device=device,
-        data_dir=None if data_dir is None else Path(data_dir),
-        rerun="all" if rerun else "none",
-        sweep=read.name,
-        sweep_text=read.text,
+        data_dir=folder,
+        rerun=_rerun(rerun, rerun_changed),
+        sweep=parsed.name,
+        sweep_text=parsed.text,
     )
     outcomes = _made(planned, db, options, tags, note, quiet=quiet)
+    # also of a sweep of which runs failed, for its warning
+    try:
+        frames = read(db, sweep=parsed.name, folder=folder, advice=ADVICE)
+    except NotFoundError:  # all of its runs had been stored by others before
+        keys = [run.key for run in planned.runs]
+        frames = read(db, among("run_key", keys), folder=folder, advice=ADVICE)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if failed:
         raise SweepError(
             f"{len(failed)} of {len(outcomes)} runs failed, first: "
             f"{first_line(failed[0].message or '')}"
         )
-    try:
-        return load(db, sweep=read.name)
-    except NotFoundError:  # all of its runs had been stored by others before
-        return load(db, among("run_key", [run.key for run in planned.runs]))
+    return frames
+
+
+def _rerun(everything: bool, changed: bool) -> Rerun:
+    return "all" if everything else "changed" if changed else "none"
 
 
 def _made(

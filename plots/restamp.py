@@ -4,8 +4,10 @@ with this code.
 
 plots/restamp.py DATABASE [--check 20] [--longest 120] [--against CHECKOUT] [--data-dir DIR] makes
 runs again, and compares all of their evaluations with the stored ones. On the machine that made
-them, all numbers are equal to the last bit. Another processor or version of torch rounds in another
-way, which grows along a run. There, --against makes each run with the code of a checkout as well,
+them, all numbers are equal to the last bit. Another version of torch, or a processor with other
+vector instructions, rounds in another way, which grows along a run. Runs that are known to be made
+with other vector instructions (cpu_capability of their environment) are therefore not drawn; of
+older runs it is unknown. There, --against makes each run with the code of a checkout as well,
 such as one of the commit that made them, and compares the two. If the checkout lacks a component of
 the run, the stored numbers count. If all are equal, the column code_digests of every run with a
 result is written anew. Run it after a change of the code that leaves numbers as they are. Runs
@@ -32,7 +34,10 @@ from dynabro_cli.errors import DynabroError, SpecError
 from dynabro_cli.events import Evaluated
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import fields
+from dynabro_cli.simulation.setup import versions
+from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import open_for_writing
+from dynabro_cli.store.read.rows import json_object
 from dynabro_cli.store.tables import HAS_RESULT, evaluations, runs
 
 COMPARED = (
@@ -60,6 +65,11 @@ def resolved(row: dict[str, Any]) -> Run | None:
     except DynabroError:
         return None
     return run if run.key == row["run_key"] else None
+
+
+def capability(row: dict[str, Any]) -> str | None:
+    """Return the vector instructions that a row's run was made with; None if they are unknown."""
+    return (json_object(row["versions"]) or {}).get("cpu_capability")
 
 
 def drawn(rows: list[dict[str, Any]], number: int, longest: float) -> list[dict[str, Any]]:
@@ -163,14 +173,21 @@ def main() -> None:
         rows = [
             dict(row._mapping)
             for row in connection.exec_driver_sql(
-                f"SELECT * FROM runs WHERE {HAS_RESULT} ORDER BY id"
+                f"SELECT *, {VERSIONS} FROM runs WHERE {HAS_RESULT} ORDER BY id"
             )
         ]
     known = {row["id"]: run for row in rows if (run := resolved(row)) is not None}
-    chosen = drawn([row for row in rows if row["id"] in known], args.check, args.longest)
+    here = versions()["cpu_capability"]
+    usable = [
+        row
+        for row in rows
+        if row["id"] in known and (args.against or capability(row) in (None, here))
+    ]
+    chosen = drawn(usable, args.check, args.longest)
     if not chosen:
         raise SystemExit(
-            "no run was made again, so no digest was changed. Try: a larger --check or --longest"
+            f"no run was made again with {here}, so no digest was changed. Try: a larger --check "
+            "or --longest, or --against, which does not need the same vector instructions"
         )
     unequal = 0
     for row in chosen:
@@ -178,9 +195,10 @@ def main() -> None:
         before = None if args.against is None else made_by(args.against, given(row), args.data_dir)
         before = stored(engine, row["id"]) if before is None else before
         unequal += repr(again) != repr(before)
+        unknown = "" if capability(row) else f" (vector instructions: unknown then, {here} now)"
         print(
             f"run {row['id']} of {row['sweep']}: "
-            f"{'equal' if repr(again) == repr(before) else 'other numbers'}",
+            f"{'equal' if repr(again) == repr(before) else f'other numbers{unknown}'}",
             flush=True,
         )
     if unequal:

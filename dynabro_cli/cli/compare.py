@@ -11,7 +11,7 @@ import typer
 
 from dynabro_cli.cli.completion import complete, components
 from dynabro_cli.cli.options import Database, Json, Plugins, Sweeps, Where
-from dynabro_cli.cli.output import emit, print_json, tell_of_mixture
+from dynabro_cli.cli.output import emit, print_json, tell_of_code
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import NotFoundError, SpecError
 
@@ -139,7 +139,7 @@ def _print_all(
     from dynabro_cli.analysis.columns import split_columns
     from dynabro_cli.analysis.ranking import as_texts, ranking
     from dynabro_cli.cli.plot import studio
-    from dynabro_cli.components.digests import versions
+    from dynabro_cli.components.digests import CodeComparison, versions
 
     split_columns("all", every)
     results = studio(db, where, Path(), "png", sweeps=sweeps).results
@@ -149,7 +149,7 @@ def _print_all(
             f"all={every}: the runs have one value of it, {ranked.rows[0]}. Try: another field, "
             "or --where"
         )
-    tell_of_mixture(versions(results.runs["code_digests"]))
+    tell_of_code(CodeComparison(versions=versions(results.runs["code_digests"])))
     if form == "json":
         print_json(
             {

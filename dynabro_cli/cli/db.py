@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynabro_cli.cli.options import Database, Force, Plugins
-from dynabro_cli.cli.output import emit, print_json, size, tell_of_mixture
+from dynabro_cli.cli.output import emit, print_json, size, tell_of_code
 from dynabro_cli.cli.terminal import complain, note, say
 from dynabro_cli.errors import DatabaseError, SpecError, many
 
@@ -170,6 +170,7 @@ def merge(
     Example: dynabro db merge from-the-other-machine.db --db results.db
     """
     from dynabro_cli.cli.progress import CountProgress
+    from dynabro_cli.components.digests import CodeComparison
     from dynabro_cli.store.care import merge as merging
     from dynabro_cli.store.open.translation import shown
 
@@ -181,7 +182,7 @@ def merge(
         )
     else:
         _warn(merged)
-        tell_of_mixture(merged.versions)
+        tell_of_code(CodeComparison(versions=merged.versions))
         say(
             _summary(
                 merged, f"{shown(other)} {'would be ' if dry_run else ''}merged into {shown(db)}"
@@ -303,15 +304,17 @@ def _warn(merged: Merged) -> None:
 def _ends(item: Difference) -> str:
     """Describe both ends of a run in a few words."""
     ends = []
+    other = item.here["cpu_capability"] != item.there["cpu_capability"]
     for row, where in ((item.here, "here"), (item.there, "there")):
         numbers = [
             f"{name.removeprefix('final_')} {row[name]!r}"
             for name in ("final_accuracy", "final_loss", "final_gap")
             if row[name] is not None
         ]
+        made = f", with {row['cpu_capability'] or 'unknown vector instructions'}" if other else ""
         ends.append(
             f"{where} {row['status']} after {row['rounds']} rounds, "
-            f"{', '.join(numbers) or 'without numbers'}"
+            f"{', '.join(numbers) or 'without numbers'}{made}"
         )
     return "; ".join(ends)
 

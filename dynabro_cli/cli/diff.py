@@ -36,6 +36,8 @@ PARTS = {
     ),
 }
 """Columns of ``runs`` that tell why runs differ, or how far."""
+LATER = ("cpu", "cpu_capability")
+"""Names of values that older runs do not have; a missing value is unknown, not another one."""
 CURVES = (
     (
         "SELECT budget, 'test_accuracy' AS name, test_accuracy AS value FROM evaluations WHERE "
@@ -96,6 +98,8 @@ def diff(
     if "data" in equal and not any(row.get("data_digest") for row in rows):
         equal.remove("data")
         note("data: not stored for these runs")
+    if not all("cpu_capability" in str(row.get("versions")) for row in rows):
+        note("cpu_capability: not stored for both runs; the vector instructions may differ")
     if differences and equal:
         note(f"equal: {', '.join(equal)}")
 
@@ -108,8 +112,9 @@ def _of_columns(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Differin
             for row in (a, b)
         )
         for name in dict.fromkeys([*ours, *theirs]):
-            if ours.get(name) != theirs.get(name):
-                yield part, name, ours.get(name), theirs.get(name)
+            values = ours.get(name), theirs.get(name)
+            if values[0] != values[1] and not (name in LATER and None in values):
+                yield part, name, *values
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
 from typing import IO, TYPE_CHECKING, Any
 
@@ -187,17 +187,7 @@ def tell_of_code(code: CodeComparison, advice: str = "") -> None:
         code: The comparison.
         advice: What to type if components or data have changed.
     """
-    if code.line is not None:
-        warn(code.line + (f"; {advice}" if advice and (code.changed or code.changed_data) else ""))
-    tell_of_mixture(code.versions)
-
-
-def tell_of_mixture(data: Mapping[str, int]) -> None:
-    """Print one line if runs were made with several versions of the data of a task."""
-    from dynabro_cli.components.digests import mixture
-
-    line = mixture(data)
-    if line is not None:
+    for line in code.lines(advice):
         warn(line)
 
 

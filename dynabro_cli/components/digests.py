@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dynabro_cli.components import USERS
+from dynabro_cli.components import USERS, interactive
 from dynabro_cli.components.plugins import Plugin
+from dynabro_cli.components.registry import NOTEBOOK
 
 if TYPE_CHECKING:
     from dynabro_cli.components import Entry
@@ -115,6 +116,9 @@ def of_entry(entry: Entry[Any]) -> str | None:
 def _of_function(function: Callable[..., Any]) -> str | None:
     module = sys.modules.get(function.__module__)
     file = getattr(module, "__file__", None)
+    if function.__module__ == NOTEBOOK:
+        # a script has a file, and values that are not in it, such as arguments
+        return interactive.digest_of(function, file and of_file(Path(file)))[:DIGITS]
     if file is None:
         return None
     content = getattr(getattr(module, "__loader__", None), "content", None)
@@ -158,7 +162,6 @@ def of_engine() -> str | None:
     return _hash(_engine_files())
 
 
-@functools.cache
 def at_hand(name: str) -> str | None:
     """Return the current digest of ``engine``, of a component such as ``aggregators/cwtm``, or of a
     function of ``metrics/``.
@@ -173,6 +176,11 @@ def at_hand(name: str) -> str | None:
     if kind == METRICS[:-1]:
         function = importlib.import_module("dynabro_cli.models._api").METRICS.get(component)
         return None if function is None else _of_function(function)
+    return _of_shipped(kind, component)
+
+
+@functools.cache
+def _of_shipped(kind: str, component: str) -> str | None:
     registers = f'.register("{component}"'
     usual = ROOT / kind / f"{component.replace('-', '_')}.py"
     files = (usual, *sorted((ROOT / kind).glob("*.py")))
@@ -277,6 +285,16 @@ class CodeComparison:
         if self.engine:
             parts.append(f"with another version of the engine: {self.engine} of {self.runs}")
         return f"stored runs made {'; '.join(parts)}" if parts else None
+
+    def lines(self, advice: str = "") -> list[str]:
+        """Return the line of the differences, and the line of data that differ among the runs.
+
+        Args:
+            advice: What to type if components or data have changed.
+        """
+        advised = f"; {advice}" if advice and (self.changed or self.changed_data) else ""
+        lines = (self.line and self.line + advised, mixture(self.versions))
+        return [line for line in lines if line]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -91,11 +91,18 @@ def load(names: Iterable[str], folder: Path | None = None) -> None:
 
     Raises:
         SpecError: A file or module does not exist.
-        PluginError: A plugin raised an exception; the message has file and line.
+        PluginError: A plugin raised an exception; the message has file and line. Or a loaded file
+            has changed since.
     """
     for given in names:
         name = absolute(given, folder)
         if name in _loaded:
+            sources = _loaded[name].sources
+            if sources and _content(Path(name)) not in (None, sources[0][1]):
+                raise PluginError(
+                    f"plugin={given}: the file has changed since this process loaded it. Try: a "
+                    "new process, or restart the notebook's kernel"
+                )
             continue
         if name.endswith(".py"):
             _load_file(name, _read(given, name))
@@ -116,7 +123,8 @@ def load_plugin(plugin: str | Path) -> None:
 
     Raises:
         SpecError: The plugin does not exist.
-        PluginError: The plugin raised an exception; the message has file and line.
+        PluginError: The plugin raised an exception; the message has file and line. Or the file has
+            changed since this process loaded it.
     """
     load([str(plugin)])
 

@@ -109,17 +109,26 @@ def compiler() -> str | None:
     return next((name for name in names if shutil.which(name)), None)
 
 
+@functools.cache
+def _cpu_lines() -> list[str]:
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def cpu_name() -> str:
+    """Return the system's name of the processor, such as ``AMD EPYC 7R13``."""
+    names = (line.partition(":")[2] for line in _cpu_lines() if line.startswith("model name"))
+    return next(names, platform.processor()).strip() or platform.machine()
+
+
 def processor() -> str:
     """Return a name for this kind of processor: compiled code serves one kind, but several machines
     may share a home folder.
     """
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    kinds = sorted(
-        {line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))}
-    )
+    about = ("model name", "flags", "CPU part", "Features")
+    kinds = sorted({line for line in _cpu_lines() if line.startswith(about)})
     name = "\n".join(kinds) or f"{platform.processor()} {platform.platform()}"
     return f"{platform.machine()}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 

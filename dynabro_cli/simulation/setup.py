@@ -28,7 +28,7 @@ from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.generators import Draws, seeded
 from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.machine.devices import current
-from dynabro_cli.machine.native import check_choice
+from dynabro_cli.machine.native import check_choice, cpu_name
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
 from dynabro_cli.models._api import METRICS
 from dynabro_cli.partitions._api import server_samples
@@ -401,8 +401,8 @@ def _record(
 
 
 def versions() -> dict[str, object]:
-    """Return the versions of the programs behind the numbers, the number of threads, and the
-    plugins if any are loaded.
+    """Return the versions of the programs behind the numbers, the number of threads, the processor
+    with the vector instructions that torch uses, and the plugins if any are loaded.
     """
     named = [plugin.name for plugin in plugins.loaded()]
     return ({"plugins": named} if named else {}) | {
@@ -414,4 +414,6 @@ def versions() -> dict[str, object]:
         "cuda": torch.version.cuda if torch.cuda.is_available() else None,
         "threads": torch.get_num_threads(),
         "machine": platform.machine(),
+        "cpu": cpu_name(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
     }

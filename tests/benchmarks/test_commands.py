@@ -494,3 +494,20 @@ def test_kernels_save_launches_and_bytes_and_later_rounds_send_one_row(call: Any
         assert 0 < number(on["server, GB"]) < number(off["server, GB"]) / 2
     for off, on in zip(table[2::2], table[3::2], strict=True):
         assert 0 < number(on["gradients, GB"]) < number(off["gradients, GB"]) / 2
+
+
+def test_capability_makes_a_run_twice(call: Any) -> None:
+    here = torch.backends.cpu.get_cpu_capability()
+    code, out, _ = call(
+        "capability", "demo", "momentum-fails-gap", "--small", "--without", "default"
+    )
+    assert code == 0
+    first, second = rows(out)
+    assert first["sweep"] == "momentum-fails-gap"
+    assert second["run"] == "digits, sgd, cwtm, sf:negates=gradient, static"
+    assert {"DEFAULT end", f"{here} end"} <= set(second)
+    assert second["rounds"] == "60"
+    assert second["DEFAULT end"].startswith("finished 0.")
+    code, _, err = call("capability", "cifar10-quarter")
+    assert code == 2
+    assert "no sweep 'cifar10-quarter'" in err

@@ -289,6 +289,32 @@ def test_a_merge_tells_what_differs_and_what_is_left_out(dynabro: Dynabro, resul
     ]
 
 
+def test_a_merge_says_if_results_that_differ_have_other_vector_instructions(
+    dynabro: Dynabro, results: Path
+) -> None:
+    shutil.copy(results, "other.db")
+    change(Path("other.db"), "UPDATE runs SET final_loss = 0.5 WHERE id = 1")
+    change(
+        Path("other.db"), "UPDATE evaluations SET test_loss = 0.5 WHERE run_id = 1 AND round = 40"
+    )
+    ((here,),) = read(
+        results, "SELECT json_extract(versions, '$.cpu_capability') FROM environments LIMIT 1"
+    )
+    assert here
+    for there, words in (("'Z80'", "Z80"), ("NULL", "unknown vector instructions")):
+        change(
+            Path("other.db"),
+            f"UPDATE environments SET versions = json_set(versions, '$.cpu_capability', {there})",
+        )
+        digest(Path("other.db"))
+        lines = dynabro("db", "merge", "other.db").err.splitlines()
+        (line,) = [line for line in lines if "differs" in line]
+        assert f", with {here}; there finished" in line
+        assert line.endswith(f", loss 0.5, with {words}")
+    (item,) = json.loads(dynabro("db", "merge", "other.db", "--json").out)["different"]
+    assert (item["here"]["cpu_capability"], item["there"]["cpu_capability"]) == (here, None)
+
+
 def test_a_long_merge_says_how_far_it_is(
     dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,3 +79,30 @@ def test_the_same_run_and_no_run(dynabro: Dynabro, folder: Path) -> None:
     assert json.loads(dynabro("diff", "1", "1", "--json").out) == []
     outcome = dynabro("diff", "1", "7")
     assert (outcome.code, outcome.problems[0][:21]) == (66, "there is no run '7'. ")
+
+
+def test_vector_instructions_differ_or_are_unknown(dynabro: Dynabro, folder: Path) -> None:
+    stored(folder / "results.db", {"seed": 1})
+    stored(folder / "results.db", {"seed": 1, "budget": 10})
+    change(
+        folder / "results.db",
+        "INSERT INTO environments (id, versions) SELECT 'other', "
+        "json_set(versions, '$.cpu_capability', 'Z80', '$.cpu', 'Z80 B') FROM environments",
+    )
+    change(folder / "results.db", "UPDATE runs SET environment_id = 'other' WHERE id = 2")
+    found = json.loads(dynabro("diff", "1", "2", "--json").out)
+    ((cpu, name), (capability, other)) = [
+        (row["name"], row["b"]) for row in found if row["part"] == "versions"
+    ]
+    assert (cpu, name, capability, other) == ("cpu", "Z80 B", "cpu_capability", "Z80")
+    change(
+        folder / "results.db",
+        "UPDATE environments SET versions = "
+        "json_remove(versions, '$.cpu_capability', '$.cpu') WHERE id = 'other'",
+    )
+    found = json.loads(dynabro("diff", "1", "2", "--json").out)
+    assert "versions" not in {row["part"] for row in found}
+    assert (
+        "cpu_capability: not stored for both runs; the vector instructions may differ"
+        in dynabro("diff", "1", "2").err.splitlines()
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -12,8 +13,8 @@ import numpy as np
 import pytest
 
 import dynabro_cli
-from dynabro_cli import RunSpec, load, run, sweep
-from dynabro_cli.errors import NotFoundError, SpecError, SweepError
+from dynabro_cli import RunSpec, load, load_plugin, run, sweep
+from dynabro_cli.errors import NotFoundError, PluginError, SpecError, SweepError
 from dynabro_cli.executors.backends.local.pool import Worker
 from dynabro_cli.executors.worker import Ready
 from dynabro_cli.plugins import aggregator
@@ -138,6 +139,117 @@ def test_worker_processes_do_not_import_the_main_module(
     worker.close()
     assert sys.modules["__main__"] is main
     assert list(folder.iterdir()) == [script]
+
+
+MEAN2 = '''from dynabro_cli.plugins import aggregator
+@aggregator("mean2")
+def mean2(messages):
+    """Mean."""
+    return {sign}messages.mean(0)
+'''
+OTHER = "stored runs made with other code: 1 of 1 (aggregators/mean2: 1)"
+
+
+def told(call: Any) -> tuple[Any, list[str]]:
+    """The result of a call, and its warnings about stored runs, which name the line of the call."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = call()
+    ours = [warning for warning in caught if "runs" in str(warning.message)]
+    assert {warning.filename for warning in ours} <= {__file__}
+    return result, [str(warning.message) for warning in ours]
+
+
+def test_results_of_other_code_are_returned_with_a_warning(dynabro: Dynabro, folder: Path) -> None:
+    spec = QUADRATIC | {"aggregator": "mean2"}
+    (folder / "mean2.py").write_text(MEAN2.format(sign=""))
+    with fresh():
+        load_plugin("mean2.py")
+        before, lines = told(lambda: run(spec, db="m.db", quiet=True))
+        assert not lines
+        assert not told(lambda: run(spec, db="m.db", quiet=True))[1]
+        (folder / "mean2.py").write_text(MEAN2.format(sign="-"))
+        with pytest.raises(PluginError, match="has changed since this process loaded it"):
+            load_plugin("mean2.py")
+    command = [f"--{name}={value}" for name, value in spec.items()]
+    with fresh():
+        said = dynabro("run", *command, "--db", "m.db", "--plugin", "mean2.py").err
+        assert f"warning: {OTHER}; --rerun repeats it" in said
+    with fresh():
+        load_plugin("mean2.py")
+        again, lines = told(lambda: run(spec, db="m.db", quiet=True))
+        assert (again["final_gap"], lines) == (
+            before["final_gap"],
+            [f"{OTHER}; rerun_changed=True repeats these runs"],
+        )
+        assert told(lambda: load("m.db"))[1] == [OTHER]
+        grid = {"name": "mine", "base": spec}
+        made = lambda **how: told(lambda: sweep(grid, db="m.db", jobs=0, quiet=True, **how))  # noqa: E731
+        assert made()[1] == [f"{OTHER}; rerun_changed=True repeats these runs"]
+        frames, lines = made(rerun_changed=True)
+        assert not lines
+        assert frames.runs["final_gap"][0] != before["final_gap"]
+        assert not told(lambda: run(spec, db="m.db", quiet=True, rerun_changed=True))[1]
+        assert read(folder / "m.db", "SELECT max(id) FROM runs") == [(2,)]
+
+
+@pytest.mark.thorough
+def test_a_cell_that_changed_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+
+    def cell(text: str) -> list[str]:
+        exec(compile(text, "<cell>", "exec"), main.__dict__)
+        spec = {"task": "mine", "model": "net", "attack": "loud", "aggregator": "middle"}
+        spec |= {"method": "sgd", "budget": 3, "eval_every": 3, "workers": 3, "byzantine": 1}
+        return told(lambda: run(spec, db="m.db", quiet=True, rerun_changed=not text))[1]
+
+    assert not cell(CELLS)
+    assert not cell(CELLS)
+    for part, edit in (
+        ("attacks/loud", "SCALE = 3.0"),
+        ("models/net", "class Layer(nn.Linear):\n    own = 1"),
+        (
+            "aggregators/middle",
+            CELLS[CELLS.index("@aggregator") :].replace("median(0).values", "mean(0)"),
+        ),
+    ):
+        (line,) = cell(edit)
+        assert line.startswith(f"stored runs made with other code: 1 of 1 ({part}: 1)")
+        assert not cell("")
+        assert not cell(edit)
+    (line,) = cell("y = 1 - y; X = X * 0")
+    assert "with other data: 1 of 1 (mine: 1); rerun_changed=True repeats these runs" in line
+
+
+CELLS = """
+import torch
+from torch import nn
+from dynabro_cli.plugins import aggregator, attack, model, task
+SCALE = 2.0
+X, y = torch.arange(240.0).view(60, 4) % 7, torch.arange(60) % 2
+class Layer(nn.Linear):
+    pass
+@task("mine")
+def mine(): return X, y, X, y
+@model("net")
+def net(shape): return nn.Sequential(nn.Flatten(), Layer(4, 2))
+@attack("loud")
+def loud(vectors, byzantine): return SCALE * vectors[0]
+@aggregator("middle")
+def middle(messages): return messages.median(0).values
+"""
+
+
+def test_data_of_two_versions_are_told(folder: Path) -> None:
+    spec = {"task": "npz:file=d.npz", "model": "logistic", "method": "sgd", "workers": 3}
+    spec |= {"byzantine": 0, "attack": "none", "aggregator": "mean", "budget": 3, "eval_every": 3}
+    for seed in (0, 1):
+        inputs = np.random.default_rng(seed).random((40, 3))
+        np.savez(folder / "d.npz", X=inputs, y=np.arange(40) % 2)
+        run(spec | {"seed": seed}, db="m.db", data_dir=folder, quiet=True)
+    (line,) = told(lambda: load("m.db"))[1]
+    assert "these runs were made with 2 versions of the data of npz:file=d.npz" in line
 
 
 def test_what_is_no_sweep(folder: Path) -> None:

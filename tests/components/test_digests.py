@@ -271,7 +271,7 @@ def test_without_sources_nothing_is_known(tmp_path: Path, monkeypatch: pytest.Mo
     digests._engine_files.cache_clear()
     assert digests.of_engine.__wrapped__() is None
     digests._engine_files.cache_clear()
-    assert digests.at_hand.__wrapped__("aggregators/cwtm") is None
+    assert digests._of_shipped.__wrapped__("aggregators", "cwtm") is None
 
 
 def test_a_run_whose_code_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

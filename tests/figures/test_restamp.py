@@ -41,8 +41,20 @@ def test_digests_are_written_if_all_numbers_are_equal(
     with pytest.raises(SystemExit, match="1 runs have other numbers; no digest was changed"):
         runpy.run_path(str(SCRIPT), run_name="__main__")
     assert query("SELECT code_digests FROM runs") == [(None,)]
+    assert "other numbers\n" in capsys.readouterr().out
+    query("UPDATE environments SET versions = json_remove(versions, '$.cpu_capability')")
+    with pytest.raises(SystemExit, match="1 runs have other numbers; no digest was changed"):
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert "other numbers (vector instructions: unknown then, " in capsys.readouterr().out
+    query("UPDATE environments SET versions = json_set(versions, '$.cpu_capability', 'Z80')")
+    with pytest.raises(
+        SystemExit, match=r"no run was made again with .*, so no digest was changed"
+    ):
+        runpy.run_path(str(SCRIPT), run_name="__main__")
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "results.db", "--longest", "0"])
-    with pytest.raises(SystemExit, match="no run was made again, so no digest was changed"):
+    with pytest.raises(
+        SystemExit, match=r"no run was made again with .*, so no digest was changed"
+    ):
         runpy.run_path(str(SCRIPT), run_name="__main__")
     assert query("SELECT code_digests FROM runs") == [(None,)]
     monkeypatch.setattr(

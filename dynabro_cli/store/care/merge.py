@@ -24,6 +24,7 @@ from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.open.value_types import moment, sane_row_sql, unsound_rows
 from dynabro_cli.store.origin import copy_diff
 from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
+from dynabro_cli.store.read.rows import json_object
 from dynabro_cli.store.row_digests import RUN_TABLES
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.tables import (
@@ -37,6 +38,8 @@ from dynabro_cli.store.tables import (
 from dynabro_cli.store.tables import trials as trials_table
 
 BATCH_ROWS = 10_000
+CAPABILITY = "cpu_capability"
+"""Vector instructions of an environment, which may be why results differ."""
 COMPARED = ("status", "rounds", "budget_spent", "final_accuracy", "final_loss", "final_gap")
 
 Action = Literal["copied", "replaced", "here", "held", "left"]
@@ -45,7 +48,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Difference:
-    """A run with a result in both databases, if the results differ."""
+    """A run with a result in both databases, if the results differ; ``cpu_capability`` is None for
+    a run that was stored without it.
+    """
 
     run_key: str
     here: dict[str, Any]
@@ -300,7 +305,7 @@ def _rehearse(
 def _outline(connection: Connection) -> list[RowMapping]:
     """Return the runs of the other database, in order."""
     names, sane = (
-        ", ".join(("id", "run_key", "code_digests", *COMPARED)),
+        ", ".join(("id", "run_key", "code_digests", *COMPARED, VERSIONS)),
         sane_row_sql(connection.dialect.name),
     )
     return list(
@@ -312,7 +317,9 @@ def _by_key(connection: Connection) -> dict[str, RowMapping]:
     columns = ("id", "run_key", "code_digests", *NOBODY, *COMPARED)
     return {
         row["run_key"]: row
-        for row in connection.execute(select(*(runs.c[name] for name in columns))).mappings()
+        for row in connection.execute(
+            select(*(runs.c[name] for name in columns), text(VERSIONS))
+        ).mappings()
     }
 
 
@@ -363,6 +370,9 @@ def _note(merged: Merged, action: Action, there: RowMapping, here: RowMapping | 
             {name: None if row is None else row[name] for name in COMPARED} for row in (here, there)
         )
         if ours != theirs:
+            for row, values in ((here, ours), (there, theirs)):
+                versions_there = json_object(None if row is None else row.get("versions"))
+                values[CAPABILITY] = (versions_there or {}).get(CAPABILITY)
             merged.different.append(Difference(key, ours, theirs))
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dynabro_cli.components.digests import compare
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +37,9 @@ def load(
 ) -> Frames:
     """Read stored runs and their evaluations; no torch and no component is needed.
 
+    A warning says if the runs were made with code or data that differ from the current ones, or
+    with several versions of the data of a task.
+
     Args:
         db: A file, or an SQLAlchemy URL.
         where: An SQL condition on the columns of ``runs``.
@@ -43,6 +49,26 @@ def load(
         NotFoundError: There is no such database, or no such sweep in it.
         DatabaseError: It is not a dynabro database.
         SpecError: The condition is not valid.
+    """
+    return read(db, where, sweep)
+
+
+def read(
+    db: str | Path,
+    where: str | None = None,
+    sweep: str | Sequence[str] | None = None,
+    *,
+    folder: Path | None = None,
+    advice: str = "",
+) -> Frames:
+    """Do what ``load`` does, for a function that the user calls; the warning has the user's line.
+
+    Args:
+        db: As in ``load``.
+        where: As in ``load``.
+        sweep: As in ``load``.
+        folder: The folder of data sets; None for the usual one.
+        advice: What to type if code or data have changed.
     """
     import pandas as pd
 
@@ -55,6 +81,9 @@ def load(
     named = sweeps_condition(engine, where, [sweep] if isinstance(sweep, str) else sweep)
     condition = "" if named is None else f"WHERE {named}"
     runs = query(engine, f"SELECT *, {RULE} FROM runs {condition} ORDER BY id").frame()
+    code = compare(((text, 1) for text in runs["code_digests"]), folder)
+    if lines := code.lines(advice):
+        warnings.warn("; ".join(lines), stacklevel=3)
     for name in TIMES:
         runs[name] = pd.to_datetime(runs[name], utc=True, errors="coerce", format="ISO8601")
     parameters = pd.DataFrame([_parameters(text) for text in runs["spec"]], index=runs.index)
