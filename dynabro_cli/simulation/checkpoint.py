@@ -1,8 +1,9 @@
 """State of a run between two rounds as bytes: everything that changes during the run, as data that
 cannot execute code.
 
-On a CPU a resumed run is bit-identical with an uninterrupted run. Random draws come from counters
-(``streams.py``), so no generators need to be stored; the rest of the state is here.
+On a CPU a resumed run is bit-identical with an uninterrupted run, if torch uses the same vector
+instructions. Random draws come from counters (``streams.py``), so no generators need to be stored;
+the rest of the state is here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import io
 import pickle
 import warnings
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ class Checkpoint:
         loss: Sum of the honest workers' losses since the last evaluation.
         loss_count: Number of these losses.
         noise_bound: The V in use; None if the method does not use V.
+        capability: The vector instructions that torch used.
     """
 
     state: State
@@ -51,6 +53,7 @@ class Checkpoint:
     loss: Tensor
     loss_count: Tensor
     noise_bound: float | None
+    capability: str = field(default_factory=torch.backends.cpu.get_cpu_capability)
 
     def encode(self, spec: CompleteSpec, code: str | None = None) -> bytes:
         """Write the checkpoint of a run of ``spec`` that is computed by the digests ``code``, a
