@@ -11,43 +11,32 @@ from __future__ import annotations
 import copy
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from dynabro_cli.gradients.generators import generator_states, generators_kept
-from dynabro_cli.gradients.twin import is_random
+from dynabro_cli.gradients.generators import generators_kept
+from dynabro_cli.gradients.twin import without_dropout
 
 if TYPE_CHECKING:
     from dynabro_cli.gradients.engine import WorkerGradients
 
 Make = Callable[..., "WorkerGradients"]
-"""``WorkerGradients``, without a comparison."""
-GROUPS = 4
-"""Mini-batches of a comparison: of two workers, or of one."""
-MOST_VALUES = 600_000
-"""Input values of a comparison, about a pass."""
+"""``WorkerGradients`` of two workers, without a comparison."""
 NOISE = 0.1
-MIXES = (
-    "forward mixes samples in evaluation mode, so test accuracy depends on the parts in "
-    "which the test set is computed"
-)
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 2e-3}
 
 
 class Choice(NamedTuple):
-    """The ways that remain, why earlier ways are left out (empty if none is), and if ``forward``
-    draws random numbers.
-    """
+    """The ways that remain, and why earlier ways are left out; empty if none is."""
 
     kinds: list[str]
     reason: str
-    draws: bool
 
 
 def choose(
-    model: nn.Module, kinds: Sequence[str], make: Make, workers: int, inputs: Tensor, labels: Tensor
+    model: nn.Module, kinds: Sequence[str], make: Make, inputs: Tensor, labels: Tensor
 ) -> Choice:
     """Leave out the ways that do not give each worker's own gradients.
 
@@ -55,19 +44,15 @@ def choose(
         model: The network; it is not changed.
         kinds: The ways in their order; the last one is not tried.
         make: Makes the engines of the ways.
-        workers: The number m of workers.
-        inputs: Samples [n, c, h, w], n >= 1. Their values change a little, so that no two
-            mini-batches are alike.
-        labels: Class numbers [n], or what the loss takes [n, ...].
+        inputs: Two mini-batches [2, n, ...]. Their values change a little, so that no two
+            are alike.
+        labels: Class numbers [2, n], or what the loss takes [2, n, ...].
     """
     with generators_kept(inputs.device):
         for dtype, varied in ((torch.float64, True), (torch.float32, True), (torch.float32, False)):
             try:
-                trial = _Trial(model, make, min(workers, 2), dtype)
-                draws = trial.prepare(inputs, labels, varied=varied)
-                if draws:
-                    return Choice(list(kinds[-1:]), "forward draws random numbers", True)
-                mixes = trial.mixes_in_evaluation()
+                trial = _Trial(model, make, dtype)
+                trial.prepare(inputs, labels, varied=varied)
                 expected = trial.compute(kinds[-1])
             except Exception as error:  # a forward of the user's may raise anything
                 reason = _short(error)
@@ -75,12 +60,9 @@ def choose(
             if not all(bool(tensor.isfinite().all()) for tensor in expected):
                 reason = "its gradients are not finite"
                 continue
-            choice = _first_that_agrees(trial, kinds, expected)
-            return choice._replace(
-                reason="; ".join(filter(None, (choice.reason, MIXES if mixes else "")))
-            )
+            return _first_that_agrees(trial, kinds, expected)
     return Choice(
-        list(kinds), f"a comparison with each worker's own pass was not possible ({reason})", False
+        list(kinds[-1:]), f"a comparison with each worker's own pass was not possible ({reason})"
     )
 
 
@@ -93,10 +75,10 @@ def _first_that_agrees(trial: _Trial, kinds: Sequence[str], expected: list[Tenso
             why = f"fails ({_short(error)})"
         else:
             if agrees:
-                return Choice(list(kinds[place:]), reason, False)
+                return Choice(list(kinds[place:]), reason)
             why = "gives other gradients than each worker's own pass"
         reason = reason or f"the {kind} {why}"
-    return Choice(list(kinds[-1:]), reason, False)
+    return Choice(list(kinds[-1:]), reason)
 
 
 def _short(error: Exception) -> str:
@@ -106,60 +88,36 @@ def _short(error: Exception) -> str:
 class _Trial:
     """A copy of the model with random parameters, and mini-batches that differ in scale."""
 
-    def __init__(self, model: nn.Module, make: Make, workers: int, dtype: torch.dtype) -> None:
+    def __init__(self, model: nn.Module, make: Make, dtype: torch.dtype) -> None:
         self._model = copy.deepcopy(model).to(dtype)
-        self._make, self._workers, self._dtype = make, workers, dtype
+        self._make, self._dtype = make, dtype
 
-    def prepare(self, inputs: Tensor, labels: Tensor, *, varied: bool) -> bool:
-        """Make mini-batches and parameters; return True if ``forward`` draws random numbers outside
-        of its dropout layers.
-        """
-        size = max(1, min(len(labels) // GROUPS, MOST_VALUES // (GROUPS * inputs[0].numel())))
-        places = torch.arange(GROUPS * size, device=inputs.device) % len(labels)
-        x, generator = inputs[places].to(self._dtype), torch.Generator().manual_seed(0)
+    def prepare(self, inputs: Tensor, labels: Tensor, *, varied: bool) -> None:
+        """Make mini-batches and parameters, with labels."""
+        # the CPU's generator draws for every device
+        x, generator = inputs, torch.Generator().manual_seed(0)
         if varied:
             # Positive integers stay legal: characters of a text get smaller, and rounding removes
             # the noise.
-            scales = (
-                torch.linspace(1, 0.5, GROUPS).repeat_interleave(size).view(-1, *[1] * (x.ndim - 1))
-            )
-            x = x * scales.to(x) + 0.49 * torch.rand(x.shape, generator=generator).to(x)
+            scales = torch.tensor([1, 0.5], device="cpu").view(-1, *[1] * (x.ndim - 1))
+            noise = torch.rand(x.shape, generator=generator, device="cpu")
+            x = x.to(self._dtype).nan_to_num(0, 0, 0) * scales.to(x.device)
+            x = x + 0.49 * noise.to(x.device)
             for parameter in self._model.parameters():
                 # a parameter that starts from 0 would hide what it multiplies
                 if parameter.requires_grad:
                     size_of = float(parameter.detach().square().mean().sqrt()) or 1.0
-                    parameter.data += (
-                        NOISE
-                        * size_of
-                        * torch.randn(parameter.shape, generator=generator).to(parameter)
-                    )
-        for module in self._model.modules():
-            if is_random(module) and hasattr(module, "p"):  # the ways draw masks differently
-                cast(nn.Dropout, module).p = 0.0
-        y = labels[places]
-        y = y.to(self._dtype) if y.is_floating_point() else y
-        self._batch = (
-            x.view(self._workers, -1, *x.shape[1:]),
-            y.view(self._workers, -1, *y.shape[1:]),
-        )
-        before = generator_states(x.device)
-        with torch.no_grad():  # a module that keeps its output could not be copied afterwards
-            self._model.train()(x[:size])
-        return generator_states(x.device) != before
-
-    def mixes_in_evaluation(self) -> bool:
-        """Return True if the logits of a sample depend on the others in evaluation mode."""
-        model, x = copy.deepcopy(self._model).eval(), self._batch[0].flatten(0, 1)
-        with torch.no_grad():
-            whole, parts = model(x), torch.cat([model(part) for part in x.tensor_split(2)])
-        return not float((whole - parts).norm()) <= TOLERANCES[self._dtype] * float(whole.norm())
+                    drawn = torch.randn(parameter.shape, generator=generator, device="cpu")
+                    parameter.data += NOISE * size_of * drawn.to(parameter)
+        without_dropout(self._model)
+        self._inputs = x.to(self._dtype if inputs.is_floating_point() else inputs.dtype)
+        self._labels = labels.to(self._dtype) if labels.is_floating_point() else labels
 
     def compute(self, kind: str) -> list[Tensor]:
         """Return losses [k], gradients [k, d] and batch statistics [k, s]."""
-        engine = self._make(copy.deepcopy(self._model), self._workers, kinds=(kind,))
-        losses = engine(
-            *self._batch, GROUPS // self._workers, [0] * GROUPS if engine.random else []
-        )
+        engine = self._make(copy.deepcopy(self._model), kinds=(kind,))
+        # ``forward`` may change its inputs in place
+        losses = engine(self._inputs.clone(), self._labels, 1, (0, 0) if engine.random else ())
         return [losses, engine.matrix, engine.statistics]
 
     def agree(self, computed: list[Tensor], expected: list[Tensor]) -> bool:

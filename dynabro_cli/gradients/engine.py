@@ -14,12 +14,14 @@ import itertools
 import math
 import operator
 import warnings
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from dynabro_cli.gradients.agreement import choose
 from dynabro_cli.gradients.chain import Chain, chain_of
@@ -28,6 +30,8 @@ from dynabro_cli.gradients.generators import generators_kept, seed_generators
 from dynabro_cli.gradients.kernels import conv_weights, linear, norm
 from dynabro_cli.gradients.kernels.conv_block import compile_blocks, without_block
 from dynabro_cli.gradients.memory import free_memory
+from dynabro_cli.gradients.state import ModuleState, torch_defaults
+from dynabro_cli.gradients.trial import ModelError, Trial, examine, mixes
 from dynabro_cli.gradients.twin import UnsupportedError, is_random, twin
 from dynabro_cli.gradients.worker_layers import Shared
 from dynabro_cli.machine.gpu_kernels import triton_works
@@ -54,17 +58,23 @@ MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 TRANSFORMS = ("vmap", "Batching rule", "grad (vjp, jvp, grad, etc)")
 """Texts in errors of ``torch.func`` about a function that it cannot transform."""
 
+MIXES = (
+    "forward mixes samples in evaluation mode, so test accuracy depends on the parts in "
+    "which the test set is computed"
+)
+
 Seeds = Sequence[int] | Tensor
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Any, Tensor], Tensor]
 
 
 class WorkerGradients:
     """The gradients of all or some workers at one model.
 
-    The model's trainable parameters become views of ``parameters`` [d], and its floating-point
-    buffers views of ``buffers`` [s] (running statistics), so that the server updates the model by
-    writing to these two. Parameters with ``requires_grad=False`` are not in d, and stay as they
-    are.
+    The model's trainable parameters become views of ``parameters`` [d], and its buffers of the same
+    type views of ``buffers`` [s] (running statistics), so that the server updates the model by
+    writing to these two. Parameters with ``requires_grad=False`` and other buffers, such as whole
+    numbers, stay as they are. Every pass begins from these values, whatever ``forward`` changes.
+    The caller's autocast, default type and default device have no effect.
 
     Args:
         model: The network; its own ``forward`` takes [n, c, h, w] and returns logits [n, classes],
@@ -79,15 +89,17 @@ class WorkerGradients:
             gradients at most by rounding.
         samples: The number of samples that will be computed in total, for ``auto``.
         gpu_share: Has no effect: passes have the same size on every GPU.
-        loss: Maps the model's outputs [n, ...] and the labels [n, ...] to the loss of each sample
-            [n], by default the cross-entropy. Of a loss [n, ...], such as
-            ``nn.MSELoss(reduction="none")``, each sample has its mean.
-        compare: Compare the ways with each worker's own pass before the first call, on a copy of
-            the model. False for a model whose tests have done so.
+        loss: Maps what the model returns, such as outputs [n, ...], a tuple or a dict, and the
+            labels [n, ...] to the loss of each sample [n], by default the cross-entropy. Of a loss
+            [n, ...], such as ``nn.MSELoss(reduction="none")``, each sample has its mean.
+        compare: Try the model before the first call, and compare the ways with each worker's own
+            pass on a copy of it. False for a model whose tests have done so.
+        classes: The number of logits that the trial expects at least; None to accept any number.
 
     Raises:
         ValueError: The model has no trainable parameter; in a call, the model draws random numbers
-            and ``seeds`` is empty.
+            and ``seeds`` is empty, keeps state from one mini-batch to the next outside of its
+            parameters and buffers, or returns no logits without a ``loss``.
 
     Attributes:
         kind: The way in use; the first call may find that the model needs the next one.
@@ -118,10 +130,11 @@ class WorkerGradients:
         gpu_share: float = 1.0,  # an argument of version 1.0.0
         loss: Loss | None = None,
         compare: bool = True,
+        classes: int | None = None,
     ) -> None:
         self.model = model
         self.workers = workers = operator.index(workers)
-        self._loss = loss
+        self._loss, self._classes = loss, classes
         self._trained: dict[str, Tensor] = {
             name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad
         }
@@ -130,8 +143,11 @@ class WorkerGradients:
         self.parameters = _flatten(self._trained)
         self.dtype = dtype or self.parameters.dtype
         self._floating = {
-            name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()
+            name: buffer
+            for name, buffer in model.named_buffers()
+            if buffer.dtype == self.parameters.dtype
         }
+        self._parts = dict(model.named_modules())
         self.buffers = _flatten(self._floating) if self._floating else self.parameters.new_empty(0)
         self.matrix = self.parameters.new_zeros(workers, self.parameters.numel())
         self.statistics = self.parameters.new_zeros(workers, self.buffers.numel())
@@ -153,6 +169,9 @@ class WorkerGradients:
         elif SHARED in kinds and not self._has_twin():
             self._kinds.remove(SHARED)
         self._compare, self._tried = compare, False
+        # until the trial shows that ``forward`` changes nothing in evaluation mode
+        self._keeps_evaluation, self._writes_inputs = compare, False
+        self._as_floats = False
         self._compile, self._samples = compile, samples
         self.blocks = "off"
 
@@ -177,46 +196,116 @@ class WorkerGradients:
             in the first k rows of ``statistics``.
         """
         batches = operator.index(batches)
+        with torch_defaults(self.parameters.dtype, self.parameters.device), torch.enable_grad():
+            if self._compare and not self._tried:
+                self._try(inputs, labels, batches)
+            if self.random and not len(seeds):
+                needed = len(inputs) * batches
+                raise ValueError(
+                    f"seeds is empty, and the model draws random numbers. Try: {needed} new seeds "
+                    "for each call"
+                )
+            if self._as_floats:
+                inputs = inputs.to(self.parameters.dtype)
+            if self._writes_inputs:
+                inputs = inputs.clone()
+            return self._computed(inputs, labels, batches, seeds)
+
+    def _computed(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
+        """Compute by the first way that works."""
         ways: dict[str, Callable[[Tensor, Tensor, int, Seeds], Tensor]]
         ways = {SHARED: self._shared_passes, MAPPED: self._mapped, LOOP: self._loop}
-        if self._compare and not self._tried:
-            self._choose(inputs.flatten(0, 1), labels.flatten(0, 1))
-        if self.random and not len(seeds):
-            needed = len(inputs) * batches
-            raise ValueError(
-                f"seeds is empty, and the model draws random numbers. Try: {needed} new seeds "
-                "for each call"
-            )
-        casts = (
-            torch.autocast(inputs.device.type, self.dtype)
-            if self._casts
-            else contextlib.nullcontext()
-        )
-        with torch.enable_grad(), casts:
-            while True:
-                try:
-                    losses = ways[self.kind](inputs, labels, batches, seeds)
-                except (UnsupportedError, RuntimeError) as error:
-                    self._recover(error, inputs)
-                else:
-                    self._tried = True
-                    return losses
+        while True:
+            try:
+                losses = ways[self.kind](inputs, labels, batches, seeds)
+            except (UnsupportedError, RuntimeError) as error:
+                self._recover(error, inputs)
+            else:
+                self._tried = True
+                return losses
 
-    def _choose(self, inputs: Tensor, labels: Tensor) -> None:
-        """Leave out the ways that do not give each worker's own gradients; find out if ``forward``
-        draws random numbers.
-        """
+    def _try(self, inputs: Tensor, labels: Tensor, batches: int) -> None:
+        """Try the model; leave out the ways that do not give each worker's own gradients."""
         if self._kinds[-1] != LOOP:
             return
-        make = functools.partial(WorkerGradients, compare=False, loss=self._loss)
-        with torch.enable_grad():
-            choice = choose(self.model, self._kinds, make, self.workers, inputs, labels)
-        self._kinds, self.random = choice.kinds, self.random or choice.draws
-        self.reason = "; ".join(filter(None, (self.reason, choice.reason)))
+        # the first mini-batch, and another one if there is one
+        x, y = (
+            data.reshape(len(data) * batches, -1, *data.shape[2:])[[0, -1]]
+            for data in (inputs, labels)
+        )
+        with _batch_statistics(self.model):
+            try:
+                trial, evaluation = examine(self.model, self._own_pass, self._outputs, x, y)
+            except RuntimeError:
+                if x.is_floating_point():
+                    raise
+                # pixels, for layers that take no integers
+                self._as_floats, x = True, x.to(self.parameters.dtype)
+                trial, evaluation = examine(self.model, self._own_pass, self._outputs, x, y)
+        self.random, self._writes_inputs = self.random or trial.draws, trial.inputs
+        self._keeps_evaluation = evaluation is None or bool(evaluation.changed)
+        reasons = [self.reason, self._leave_out(trial)]
+        if len(self._kinds) > 1:
+            make = functools.partial(WorkerGradients, workers=2, compare=False, loss=self._loss)
+            choice = choose(self.model, self._kinds, make, x, y)
+            self._kinds = choice.kinds
+            reasons.append(choice.reason)
+        if evaluation is not None and mixes(evaluation):
+            reasons.append(MIXES)
+        self.reason = "; ".join(filter(None, reasons))
         if self.kind != SHARED:
             self.blocks = "none"
         if self.reason:
             warnings.warn(f"gradients by {self.kind}: {self.reason}", RuntimeWarning, stacklevel=3)
+
+    def _leave_out(self, trial: Trial) -> str:
+        """Leave out the ways in which what ``forward`` changes would be lost; return why."""
+        norms = [
+            f"{prefix}.{name}".lstrip(".")
+            for prefix, part in self.model.named_modules()
+            if isinstance(part, nn.modules.batchnorm._NormBase)
+            for name in part._buffers
+        ]
+        changed = [name for name in trial.changed if name not in norms]
+        if trial.draws or changed:
+            self._kinds = [LOOP]
+        elif trial.changed or trial.attributes:
+            self._kinds = [kind for kind in self._kinds if kind != MAPPED]
+        reason = "forward draws random numbers" if trial.draws else ""
+        if changed:
+            reason = f"forward changes {', '.join(changed)}"
+        if kept := [name for name in changed if name not in self._floating]:
+            reason += f"; each pass begins with the first value of {', '.join(kept)}"
+        return reason
+
+    def _outputs(self, inputs: Tensor, _: Tensor) -> list[Tensor]:
+        """Return the tensors among the model's outputs in evaluation mode."""
+        outputs = self.model(inputs)
+        self._check(outputs, len(inputs), "evaluation")
+        return [x for x in tree_leaves(outputs) if isinstance(x, Tensor)]
+
+    def _check(self, outputs: object, samples: int, mode: str) -> None:
+        """Raise ModelError unless the outputs of samples are logits, or a loss takes them."""
+        if self._loss is not None:
+            return
+        legal = {self.parameters.dtype, torch.float32, torch.bfloat16}
+        if not isinstance(outputs, Tensor):
+            name = type(outputs).__name__
+            returned = f"a{'n' if name[0].lower() in 'aeiou' else ''} {name}"
+        elif (
+            outputs.ndim != 2
+            or len(outputs) != samples
+            or outputs.shape[1] < (self._classes or 1)
+            or outputs.dtype not in legal
+        ):
+            returned = f"{outputs.dtype} {list(outputs.shape)}"
+        else:
+            return
+        raise ModelError(
+            f"returned {returned}; expected logits [n, {self._classes or 'classes'}] of "
+            f"{self.parameters.dtype} (n = {samples}, {mode} mode). Try: a forward that returns "
+            "logits alone"
+        )
 
     def _recover(self, error: Exception, inputs: Tensor) -> None:
         """Make passes smaller, or use the next way; raise ``error`` if neither helps."""
@@ -249,17 +338,21 @@ class WorkerGradients:
         c, h, w] -> [n, classes].
         """
         model = self._twin if self.kind == SHARED and self._twin is not None else self.model
-        return cast(
-            Tensor,
-            _in_mode(model, training=False)(inputs.contiguous(memory_format=torch.channels_last)),
-        )
+        model = _in_mode(model, training=False)
+        state = ModuleState(model) if self._keeps_evaluation else None
+        with torch_defaults(self.parameters.dtype, self.parameters.device):
+            if self._as_floats:
+                inputs = inputs.to(self.parameters.dtype)
+            logits = model(_laid_out(inputs.clone() if self._writes_inputs else inputs))
+        if state is not None:
+            state.put_back()
+        return cast(Tensor, logits)
 
-    @property
-    def _casts(self) -> bool:
-        """Return True if autocast must compute in ``dtype``; the layers of the shared pass do this
-        themselves.
-        """
-        return self.dtype != self.parameters.dtype and self.kind != SHARED
+    def _casting(self) -> contextlib.AbstractContextManager[object]:
+        """Let autocast compute in ``dtype``; the layers of the shared pass do this themselves."""
+        if self.dtype == self.parameters.dtype:
+            return contextlib.nullcontext()
+        return torch.autocast(self.parameters.device.type, self.dtype)
 
     def _has_twin(self) -> bool:
         try:
@@ -307,12 +400,7 @@ class WorkerGradients:
             shared.sow(seeds[part.start * batches : part.stop * batches], inputs.device)
             shared.written.clear()
             shared.statistics.clear()
-            flat = (
-                inputs[part]
-                .flatten(0, 1)
-                .to(self.dtype)
-                .contiguous(memory_format=torch.channels_last)
-            )
+            flat = self._flat(inputs[part].flatten(0, 1))
             # The first call makes an ordinary pass, because only this shows if a parameter is used
             # outside its layer.
             if self._tried and self._chain is not None and self._chain.serves(flat):
@@ -332,11 +420,16 @@ class WorkerGradients:
                 target[part].copy_(shared.statistics.get(name, self._floating[name]))
         return (torch.cat(means) if len(means) > 1 else means[0]).detach()
 
-    def _losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
+    def _flat(self, samples: Tensor) -> Tensor:
+        """Return samples [n, ...] as the shared pass takes them; tokens stay integers."""
+        return _laid_out(samples.to(self.dtype) if samples.is_floating_point() else samples)
+
+    def _losses(self, outputs: Any, labels: Tensor) -> Tensor:
         """Return the loss of each sample, [n]."""
+        outputs = accurate(outputs) if isinstance(outputs, Tensor) else outputs
         if self._loss is None:
-            return F.cross_entropy(accurate(outputs), labels, reduction="none")
-        losses = self._loss(accurate(outputs), labels)
+            return F.cross_entropy(outputs, labels, reduction="none")
+        losses = self._loss(outputs, labels)
         if losses.shape[:1] != labels.shape[:1]:
             raise ValueError(
                 f"loss returned the shape {list(losses.shape)} for {len(labels)} samples; "
@@ -345,7 +438,7 @@ class WorkerGradients:
             )
         return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
 
-    def _mean_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+    def _mean_loss(self, outputs: Any, labels: Tensor) -> Tensor:
         """Return the mean loss of a mini-batch."""
         return (
             F.cross_entropy(accurate(outputs), labels)
@@ -365,7 +458,7 @@ class WorkerGradients:
 
         self._shared.workers = 1
         self._shared.sow(range(self._shared.batches) if self.random else (), samples.device)
-        flat = samples.to(self.dtype).contiguous(memory_format=torch.channels_last)
+        flat = self._flat(samples.clone())  # ``forward`` may change its inputs in place
         # The hook keeps no tensor. A node that kept its own output would live until Python's
         # garbage collection, and with it the parameters' nodes of this stream. No other stream can
         # be captured if its backward pass has to wait for this one.
@@ -401,9 +494,10 @@ class WorkerGradients:
             part = slice(start, start + step)
             samples, targets = inputs[part], labels[part]
             grouped = samples.reshape(len(samples) * batches, -1, *samples.shape[2:])
-            gradients, losses = mapped(
-                parameters, grouped, targets.reshape(len(grouped), -1, *targets.shape[2:])
-            )
+            with self._casting(), contextlib.nullcontext() if self._tried else _NoNewMemory():
+                gradients, losses = mapped(
+                    parameters, grouped, targets.reshape(len(grouped), -1, *targets.shape[2:])
+                )
             for name, view in self._gradients.items():
                 torch.mean(
                     gradients[name].view(len(samples), batches, *view.shape[1:]),
@@ -417,14 +511,11 @@ class WorkerGradients:
         """Make an ordinary forward and backward pass for each worker and mini-batch; return the
         losses [k].
         """
-        self.model.train()
-        parameters = list(self._trained.values())
-        losses = inputs.new_zeros(len(inputs))
+        losses = self.parameters.new_zeros(len(inputs))
         self.matrix.zero_()
         self.statistics.zero_()
-        before = self.buffers.clone()
-        momenta = _set_statistics_momentum(self.model, 1.0)
-        with generators_kept(inputs.device):
+        with generators_kept(inputs.device), _batch_statistics(self.model.train()):
+            state = ModuleState(self.model)
             for worker in range(len(inputs)):
                 pairs = zip(
                     inputs[worker].chunk(batches), labels[worker].chunk(batches), strict=True
@@ -432,19 +523,52 @@ class WorkerGradients:
                 for number, (batch, target) in enumerate(pairs):
                     if len(seeds):
                         seed_generators(int(seeds[worker * batches + number]))
-                    self.buffers.copy_(before)
-                    loss = self._mean_loss(self.model(batch), target)
-                    gradients = torch.autograd.grad(
-                        loss, parameters, allow_unused=True, materialize_grads=True
-                    )
-                    flat = torch.cat([gradient.flatten() for gradient in gradients])
-                    self.matrix[worker].add_(flat, alpha=1 / batches)
-                    self.statistics[worker].add_(self.buffers, alpha=1 / batches)
-                    losses[worker] += loss.detach() / batches
-        for module, momentum in momenta.items():
-            module.momentum = momentum
-        self.buffers.copy_(before)
+                    try:
+                        loss, gradient, buffers = self._own_pass(batch.clone(), target)
+                    finally:
+                        state.put_back()
+                    self.matrix[worker].add_(gradient, alpha=1 / batches)
+                    self.statistics[worker].add_(buffers, alpha=1 / batches)
+                    losses[worker] += loss / batches
         return losses
+
+    def _own_pass(self, batch: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Make an ordinary pass of a mini-batch; return its loss, gradient [d] and buffers [s]."""
+        parameters = list(self._trained.values())
+        with self._casting():
+            outputs = self.model(batch)
+            self._check(outputs, len(target), "training")
+            loss = self._mean_loss(outputs, target)
+            gradients = torch.autograd.grad(
+                loss, parameters, allow_unused=True, materialize_grads=True
+            )
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        # ``forward`` may have replaced them
+        buffers = [self.model.get_buffer(name).detach() for name in self._floating]
+        for buffer, (name, server) in zip(buffers, self._floating.items(), strict=True):
+            if buffer.shape != server.shape:
+                raise ModelError(
+                    f"changes the shape of buffer {name!r} from {list(server.shape)} to "
+                    f"{list(buffer.shape)}. Try: register_buffer of this shape"
+                )
+        statistics = torch.cat([self.buffers[:0], *(buffer.flatten() for buffer in buffers)])
+        return loss.detach(), flat, statistics
+
+
+class _NoNewMemory(TorchFunctionMode):
+    """Refuse ``tensor.data = ...``, which would end the process if vmap maps the value."""
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: object,
+        arguments: tuple[Any, ...] = (),
+        named: dict[str, Any] | None = None,
+    ) -> Any:
+        """Call a function of torch's."""
+        if function == Tensor.data.__set__:  # type: ignore[attr-defined]
+            raise NotImplementedError("vmap cannot assign .data")
+        return function(*arguments, **(named or {}))
 
 
 def parts(count: int, most: int, device: torch.device) -> list[slice]:
@@ -461,6 +585,12 @@ def parts(count: int, most: int, device: torch.device) -> list[slice]:
     return [slice(*pair) for pair in itertools.pairwise([*bounds, count])]
 
 
+def _laid_out(samples: Tensor) -> Tensor:
+    """Return images [n, c, h, w] channels last, and other samples contiguous."""
+    last = torch.channels_last if samples.ndim == 4 else torch.contiguous_format
+    return samples.contiguous(memory_format=last)
+
+
 def _in_mode(model: nn.Module, *, training: bool) -> nn.Module:
     """Return the model in training or evaluation mode; the mode is set in all modules unless it is
     already set.
@@ -468,17 +598,20 @@ def _in_mode(model: nn.Module, *, training: bool) -> nn.Module:
     return model if model.training is training else model.train(training)
 
 
-def _set_statistics_momentum(
-    model: nn.Module, momentum: float
-) -> dict[nn.BatchNorm2d, float | None]:
-    """Make running statistics the statistics of the last batch only; return the old settings."""
+@contextlib.contextmanager
+def _batch_statistics(model: nn.Module) -> Iterator[None]:
+    """Make running statistics the statistics of the last batch only."""
     norms = [
         module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)
     ]
-    old = {cast(nn.BatchNorm2d, module): module.momentum for module in norms}
-    for module in norms:
-        module.momentum = momentum
-    return old
+    momenta = [module.momentum for module in norms]
+    try:
+        for module in norms:
+            module.momentum = 1.0
+        yield
+    finally:
+        for module, momentum in zip(norms, momenta, strict=True):
+            module.momentum = momentum
 
 
 def _flatten(tensors: dict[str, Tensor]) -> Tensor:

@@ -17,16 +17,19 @@ import numpy as np
 import torch
 
 from dynabro_cli.components import Component
-from dynabro_cli.errors import DynabroError, SpecError
+from dynabro_cli.errors import DynabroError, PluginError, SpecError
 from dynabro_cli.experiment.build import chain_setting
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.gradients.engine import GPU_PASS_BYTES, GPU_PASS_VALUES, PASS_SHARE, PASS_VALUES
+from dynabro_cli.gradients.generators import seeded
 from dynabro_cli.gradients.graphs import BACKWARD, GRAPH_VALUES
 from dynabro_cli.gradients.memory import free_memory
+from dynabro_cli.gradients.state import torch_defaults
 from dynabro_cli.machine.host_memory import free_host_memory, private_memory
 from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.problem.images import EVALUATION_VALUES, TOGETHER
 from dynabro_cli.simulation.problem.interface import MOST_COMPUTATIONS
+from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import ImageShape, Task
 
 PROCESS = 400e6
@@ -95,7 +98,28 @@ class ModelSize(NamedTuple):
     activations: float
 
 
+def build_network(model: Component[Any], shape: ImageShape, streams: Streams) -> torch.nn.Module:
+    """Build a model with the initial parameters of a run.
+
+    Raises:
+        PluginError: A trainable parameter is not in single precision, or a parameter has no shape
+            yet.
+    """
+    with seeded(streams.integer("init", 0)):
+        network: torch.nn.Module = model.build(shape)
+    for name, parameter in network.named_parameters():
+        lazy = torch.nn.parameter.is_lazy(parameter)
+        if lazy or (parameter.requires_grad and parameter.dtype != torch.float32):
+            has = "no shape yet" if lazy else f"the type {parameter.dtype}"
+            raise PluginError(
+                f"model {model.text!r}: its parameter {name} has {has}; expected torch.float32 and "
+                "a shape. Try: layers with all sizes, and .float()"
+            )
+    return network
+
+
 @functools.lru_cache(maxsize=256)
+@torch_defaults(torch.float32, torch.device("cpu"))
 def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
     """Measure a model without memory for its tensors.
 
@@ -106,7 +130,7 @@ def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
         SpecError: The model does not exist for images of this shape, or has no parameter to train.
     """
     with torch.device("meta"):
-        network = model.build(shape)
+        network = build_network(model, shape, Streams(0))
         parameters = sum(tensor.numel() for tensor in network.parameters() if tensor.requires_grad)
         statistics = sum(
             tensor.numel() for tensor in network.buffers() if tensor.is_floating_point()
@@ -121,7 +145,7 @@ def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
     small = parameters <= TRIED
     with torch.device("cpu" if small else "meta"), torch.random.fork_rng(devices=[]):
         # ``to_empty`` of a meta tensor would load sympy
-        network = model.build(shape) if small else network
+        network = build_network(model, shape, Streams(0)) if small else network
         # the model may read values
         with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):
             fewer, more = (_saved(network, shape, samples) for samples in (2, 4))

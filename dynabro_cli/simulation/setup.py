@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import platform
@@ -18,7 +19,7 @@ import torch
 from dynabro_cli import __version__, events
 from dynabro_cli.components import Component, plugins
 from dynabro_cli.components.digests import digests_of
-from dynabro_cli.errors import CheckpointError, SpecError
+from dynabro_cli.errors import CheckpointError, PluginError, SpecError
 from dynabro_cli.experiment.build import chain_setting, data_directory
 from dynabro_cli.experiment.complete import CompleteSpec, answering
 from dynabro_cli.experiment.data import digest_of_files, noting, read
@@ -27,6 +28,8 @@ from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.generators import Draws, seeded
 from dynabro_cli.gradients.memory import keep_pages
+from dynabro_cli.gradients.state import torch_defaults
+from dynabro_cli.gradients.trial import ModelError
 from dynabro_cli.machine.devices import current
 from dynabro_cli.machine.native import check_choice, cpu_name
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
@@ -36,7 +39,7 @@ from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler, use_kernels
 from dynabro_cli.simulation.loop import Simulation
-from dynabro_cli.simulation.need import check_room, model_size
+from dynabro_cli.simulation.need import build_network, check_room, model_size
 from dynabro_cli.simulation.placing import device_of
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.problem.interface import Problem, measure_noise
@@ -159,9 +162,6 @@ def simulate_run(
         threads, single=where.type == "cpu" and (threads is None or most_threads) and _is_small(run)
     )
     if where.type == "cuda":
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        # else torch fills every new empty tensor with NaN, which takes time
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         # cuBLAS repeats its products bit for bit only with workspaces of a fixed size
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     return _guarded(run, where, compile, load, resume, wanted, weights)
@@ -208,16 +208,14 @@ def _guarded(
     wanted: Callable[[], bool],
     weights: events.SaveAt,
 ) -> Iterator[events.Event]:
-    """Run on the run's GPU and without autograd (on only for gradients); both settings end before
-    each ``yield``.
-    """
+    """Run with the settings of ``_settings``, which end before each ``yield``."""
     draws = Draws(device=device)
     # models and tasks are seeded where they are called
     called = (run.method, run.aggregator, *run.pre_aggregators, run.attack, run.switching, run.data)
     if not all(part.entry.shipped for outer in called for part in (outer, *outer.inner)):
         draws = Draws(Streams(run.spec.seed), device)
         run = dataclasses.replace(run)  # its parts are built again, because factories may draw
-    with torch.no_grad(), current(device):
+    with _settings(device):
         prepare = draws("init", _prepare)
         simulation, started = prepare(run, device, compile, load, resume, draws)
         before = simulation.how
@@ -225,7 +223,7 @@ def _guarded(
     stream = simulation.events(wanted)
     last: events.Evaluated | None = None
     while True:
-        with torch.no_grad(), current(device):
+        with _settings(device):
             event = next(stream, None)
         if event is None:
             return
@@ -245,6 +243,25 @@ def _guarded(
             and event.budget < run.spec.budget
         ):
             yield weights_of(run, simulation.weights(), event, final=False)
+
+
+@contextlib.contextmanager
+def _settings(device: torch.device) -> Iterator[None]:
+    """Compute on the run's GPU, deterministically, without autograd (on only for gradients) and
+    without the caller's autocast and default types.
+    """
+    deterministic: Any = torch.utils.deterministic
+    before = torch.get_deterministic_debug_mode(), deterministic.fill_uninitialized_memory
+    with torch_defaults(torch.float32, torch.device("cpu")), torch.no_grad(), current(device):
+        if device.type == "cuda":
+            torch.set_deterministic_debug_mode("warn")
+            # else torch fills every new empty tensor with NaN, which takes time
+            deterministic.fill_uninitialized_memory = False
+        try:
+            yield
+        finally:
+            torch.set_deterministic_debug_mode(before[0])
+            deterministic.fill_uninitialized_memory = before[1]
 
 
 def _prepare(
@@ -365,8 +382,8 @@ def _problem(
     with seeded(streams.integer("partition", 0)):  # a user's partition may draw
         shares = share_out(run.parts.partition, spec.data, data, workers, streams)
     # not the files that dynabro opens for the model: what a cache has differs between machines
-    with seeded(streams.integer("init", 0)), noting(threading.get_ident()) as files:
-        model = run.model.build(data.shape)
+    with noting(threading.get_ident()) as files:
+        model = build_network(run.model, data.shape, streams)
     where = (
         model.to(device),
         workers,
@@ -379,7 +396,10 @@ def _problem(
         server,
     )
     compare = not run.model.entry.shipped  # the tests compare the shipped models
-    problem = ImageProblem(data, *where, compile=compile, budget=spec.budget, compare=compare)
+    try:
+        problem = ImageProblem(data, *where, compile=compile, budget=spec.budget, compare=compare)
+    except ModelError as error:
+        raise PluginError(f"model {spec.model!r} {error.problem}") from error
     return problem, () if shares is None else shares.counts, files
 
 

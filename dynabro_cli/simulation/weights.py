@@ -11,7 +11,7 @@ from typing import NamedTuple
 import safetensors
 import torch
 from safetensors import torch as tensor_files
-from torch import Tensor, nn
+from torch import Tensor
 
 from dynabro_cli import __version__
 from dynabro_cli.components import plugins
@@ -21,8 +21,11 @@ from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.gradients.generators import seeded
+from dynabro_cli.gradients.state import torch_defaults
 from dynabro_cli.machine.devices import pick_device
 from dynabro_cli.simulation import precision
+from dynabro_cli.simulation.need import build_network
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.problem.interface import Score
 from dynabro_cli.streams import Streams
@@ -69,6 +72,7 @@ def weights_of(
     return Weights(run.key, evaluated.round, final, tensor_files.save(copies, about))
 
 
+@torch_defaults(torch.float32, torch.device("cpu"))
 def evaluate(
     data: bytes,
     about: dict[str, str],
@@ -101,7 +105,8 @@ def evaluate(
     task = task or spec.get("task")
     if task is None:
         raise SpecError("task: the file does not name a task. Try: --task NAME --model NAME")
-    named = {"task": task, "model": model or spec.get("model"), "precision": spec.get("precision")}
+    named = {"task": task, "model": model or spec.get("model")}
+    named |= {name: spec.get(name) for name in ("precision", "seed")}
     run = resolve(
         RunSpec.from_text({name: text for name, text in named.items() if text is not None}),
         data_directory(data_dir),
@@ -116,13 +121,16 @@ def evaluate(
             return Evaluation(run.spec.task, None, Score(None, None, loaded.gap(x).item()), None)
         if run.model is None:
             raise SpecError(f"task {run.spec.task!r} needs a model. Try: --model NAME")
-        network: nn.Module = run.model.build(loaded.shape).to(where)
+        # what a model draws and does not save, and what it draws in an evaluation, are the run's
+        streams, round_ = Streams(run.spec.seed), about.get("round", "")
+        network = build_network(run.model, loaded.shape, streams).to(where)
         size = min(run.spec.batch_size, len(loaded.train_labels))
-        problem = ImageProblem(loaded, network, 1, size, Streams(0), where, dtype)
+        problem = ImageProblem(loaded, network, 1, size, streams, where, dtype)
         network.load_state_dict(_fitting(problem.weights(), tensors, run))
-        return Evaluation(
-            run.spec.task, run.spec.model, problem.evaluate(), len(loaded.test_labels)
-        )
+        number = int(round_) if round_.isdecimal() else 0
+        with seeded(streams.integer("evaluation", number), where):
+            score = problem.evaluate()
+        return Evaluation(run.spec.task, run.spec.model, score, len(loaded.test_labels))
 
 
 def _spec(about: dict[str, str]) -> dict[str, str]:
@@ -132,7 +140,7 @@ def _spec(about: dict[str, str]) -> dict[str, str]:
     except (ValueError, RecursionError):
         return {}
     return (
-        {name: text for name, text in spec.items() if isinstance(text, str)}
+        {name: str(value) for name, value in spec.items() if isinstance(value, str | int)}
         if isinstance(spec, dict)
         else {}
     )

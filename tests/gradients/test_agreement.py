@@ -334,6 +334,6 @@ def test_a_loss_that_is_not_per_sample_is_refused(loss: Callable[[Tensor, Tensor
     inputs, _ = batch_of(3, 4, (1, 8, 8))
     with pytest.raises(
         ValueError,
-        match=r"loss returned the shape \[\d*\] for 12 samples; expected a loss per sample",
+        match=r"loss returned the shape \[\d*\] for 4 samples; expected a loss per sample",
     ):
         WorkerGradients(body(), 3, loss=loss)(inputs.float(), torch.randn(3, 4, CLASSES), 1, ())

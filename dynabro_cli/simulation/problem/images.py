@@ -114,7 +114,13 @@ class ImageProblem(Problem):
         self._inputs = self._normalise(self._train[0]) if small else None
         samples = budget * workers * batch_size
         self._engine = WorkerGradients(
-            model, workers, dtype=dtype, compile=compile, samples=samples, compare=compare
+            model,
+            workers,
+            dtype=dtype,
+            compile=compile,
+            samples=samples,
+            compare=compare,
+            classes=images.shape.classes,
         )
         self._workers, self._batch_size = workers, batch_size
         self._streams, self._device = streams, device
