@@ -170,8 +170,7 @@ class WorkerGradients:
             self._kinds.remove(SHARED)
         self._compare, self._tried = compare, False
         # until the trial shows that ``forward`` changes nothing in evaluation mode
-        self._keeps_evaluation, self._writes_inputs = compare, False
-        self._as_floats = False
+        self._keeps_evaluation, self._as_floats = compare, False
         self._compile, self._samples = compile, samples
         self.blocks = "off"
 
@@ -207,7 +206,7 @@ class WorkerGradients:
                 )
             if self._as_floats:
                 inputs = inputs.to(self.parameters.dtype)
-            if self._writes_inputs:
+            if self._compare:  # ``forward`` may change them in place
                 inputs = inputs.clone()
             return self._computed(inputs, labels, batches, seeds)
 
@@ -242,7 +241,7 @@ class WorkerGradients:
                 # pixels, for layers that take no integers
                 self._as_floats, x = True, x.to(self.parameters.dtype)
                 trial, evaluation = examine(self.model, self._own_pass, self._outputs, x, y)
-        self.random, self._writes_inputs = self.random or trial.draws, trial.inputs
+        self.random = self.random or trial.draws
         self._keeps_evaluation = evaluation is None or bool(evaluation.changed)
         reasons = [self.reason, self._leave_out(trial)]
         if len(self._kinds) > 1:
@@ -343,7 +342,7 @@ class WorkerGradients:
         with torch_defaults(self.parameters.dtype, self.parameters.device):
             if self._as_floats:
                 inputs = inputs.to(self.parameters.dtype)
-            logits = model(_laid_out(inputs.clone() if self._writes_inputs else inputs))
+            logits = model(_laid_out(inputs.clone() if self._compare else inputs))
         if state is not None:
             state.put_back()
         return cast(Tensor, logits)

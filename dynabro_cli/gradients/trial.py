@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dynabro_cli.errors import PluginError, first_line
 from dynabro_cli.gradients.generators import generator_states, generators_kept, seed_generators
-from dynabro_cli.gradients.state import ModuleState, same
+from dynabro_cli.gradients.state import ModuleState
 from dynabro_cli.gradients.twin import without_dropout
 
 TABLES = ("_parameters", "_buffers", "_modules")
@@ -49,14 +49,12 @@ class Trial(NamedTuple):
         draws: True if ``forward`` draws random numbers outside of its dropout layers.
         changed: Names of the parameters, buffers and submodules that ``forward`` changes.
         attributes: True if ``forward`` sets other attributes.
-        inputs: True if ``forward`` changes its inputs in place.
         results: What was computed from each mini-batch.
     """
 
     draws: bool
     changed: list[str]
     attributes: bool
-    inputs: bool
     results: list[Sequence[Tensor]]
 
 
@@ -109,13 +107,12 @@ def mixes(trial: Trial) -> bool:
 
 def _computed(model: nn.Module, compute: Compute, batches: list[Any]) -> Trial:
     state, prints, results = ModuleState(model), [_attributes(model)], list[Sequence[Tensor]]()
-    changed, draws, inputs = list[str](), False, False
+    changed, draws = list[str](), False
     for x, y in batches:
         seed_generators(0)
-        drawn, batch, again = generator_states(x.device), x.clone(), x is batches[0][0]
-        problem = ""
+        drawn, again, problem = generator_states(x.device), x is batches[0][0], ""
         try:
-            results.append(compute(batch, y))
+            results.append(compute(x.clone(), y))
         except Exception as error:  # a forward of the user's may raise anything
             if not results or not again:
                 raise
@@ -124,12 +121,11 @@ def _computed(model: nn.Module, compute: Compute, batches: list[Any]) -> Trial:
             changed = changed or state.changed()
             state.put_back()
         draws = draws or generator_states(x.device) != drawn
-        inputs = inputs or batch._version > 0 or not same(batch, x)
         prints.append(_attributes(model))
         names = _differing(prints[1], prints[-1])
         if problem or (again and (names or not _equal(results[0], results[-1]))):
             raise _keeps(names or _differing(prints[0], prints[-1]), problem)
-    return Trial(draws, changed, prints[0] != prints[1], inputs, results)
+    return Trial(draws, changed, prints[0] != prints[1], results)
 
 
 def _differing(before: dict[str, bytes], after: dict[str, bytes]) -> list[str]:

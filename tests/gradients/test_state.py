@@ -375,9 +375,6 @@ def test_pixels_as_integers_become_numbers() -> None:
 
 
 def test_inputs_that_forward_changes_stay() -> None:
-    def change(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        inputs[0].sub_(0.5)
-
     class Shifted(nn.Sequential):
         def forward(self, x: Tensor) -> Tensor:
             x.sub_(0.5)
