@@ -183,6 +183,8 @@ def titled(runs: pd.DataFrame, name: str, value: Any) -> str:
     """Return the title of a panel, with the column's name unless the value says it."""
     if name == "method":
         return f"method: {method_names(runs)[runs['method'] == value].iloc[0]}"
+    if name == "switching" and is_number(runs, name):
+        return f"K = {tick(runs, name, value)}"
     short = text_of(name, value)
     return (
         f"{name_of(name)}: {value:g}"

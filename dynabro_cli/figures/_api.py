@@ -74,6 +74,7 @@ class Choice:
         labels: Values, as stored or as shown, and the words that replace them.
         order: Values in the wanted order; others follow.
         colours: Values, and their colours.
+        spread: What bars of final numbers show: ``95% interval`` or ``std``, as in the paper.
         met: Values that the plot has met so far; names of other values are mistakes.
     """
 
@@ -85,6 +86,7 @@ class Choice:
     labels: tuple[tuple[str, str], ...] = ()
     order: tuple[str, ...] = ()
     colours: tuple[tuple[str, str], ...] = ()
+    spread: str = "95% interval"
     met: dict[str, None] = field(default_factory=dict, compare=False)
 
     def label(self, value: object, shown: str | None = None) -> str:

@@ -212,7 +212,9 @@ class Studio:
             runs, planned, label, self._engine, self._identities, self._window, self._sweeps
         )
 
-    def _write_files(self, name: str, *, results: Results | None, drawn: Drawn) -> list[Path]:
+    def _write_files(
+        self, name: str, *, results: Results | None, drawn: Drawn, gaps: str = ""
+    ) -> list[Path]:
         """Write a picture in each format, its numbers as NAME.csv, and the runs that it shows, if
         any, as NAME.runs.csv.
 
@@ -220,6 +222,7 @@ class Studio:
             name: The name of the files.
             results: The runs in the picture.
             drawn: The picture and its numbers.
+            gaps: The missing runs of a plan, in words.
 
         Raises:
             SpecError: No format fits a picture without a table.
@@ -233,8 +236,9 @@ class Studio:
                 "history-dependence or "
                 "training-details, or another format"
             )
-        if self._title:
-            write_above(drawn.figure, [self._title, *drawn.figure.get_suptitle().split("\n")])
+        lines = [self._title or "", *drawn.figure.get_suptitle().split("\n"), gaps]
+        if self._title or gaps:
+            write_above(drawn.figure, filter(None, lines))
         formats = [kind for kind in self._formats if kind not in TABLES or drawn.table is not None]
         contents = [
             _table(drawn, kind, name) if kind in TABLES else _picture(drawn, kind)
@@ -274,9 +278,12 @@ class Studio:
             if choice is not None:
                 choice.check()
             name = saved_as or name
-            files = self._write_files(name, results=results, drawn=drawn)
+            gaps = "" if choice else _missing(results)
+            # the cells without any run are too many words for a picture
+            shown = gaps.partition(",")[0]
+            files = self._write_files(name, results=results, drawn=drawn, gaps=shown)
         self._drawn |= dict(zip(results.runs["id"], results.runs["code_digests"], strict=True))
-        return Made(name, files, results.runs["id"].nunique(), "" if choice else _missing(results))
+        return Made(name, files, results.runs["id"].nunique(), gaps)
 
 
 def _missing(results: Results) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,13 @@ from matplotlib.lines import Line2D
 
 from dynabro_cli.analysis.columns import (
     RULE,
-    RULES,
     TASKS,
     learning_rates_note,
     method_label,
     method_names,
     short,
-    switching_rate,
 )
-from dynabro_cli.analysis.results import Results, missing
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import many
 from dynabro_cli.experiment.effect import ENTRY
@@ -41,7 +39,7 @@ LETTER = 0.058
 LONG = 9
 """Words at an axis are upright if one of them has more letters."""
 FEW = 5
-"""Fewest seeds for which a standard deviation is drawn, and not the points of the runs."""
+"""Fewest seeds for which the points of the runs are not drawn."""
 
 NUMBERS = {
     "workers": "m = {}",
@@ -101,15 +99,6 @@ def method_labels(results: Results) -> dict[str, str]:
     }
 
 
-def switching_labels(results: Results) -> dict[str, str]:
-    """Return the label of each planned switching strategy, K or infinity, in the plan's order."""
-    first = results.planned.drop_duplicates("switching")
-    return {
-        switching: switching_rate(spec["switching"])
-        for switching, spec in zip(first["switching"], first["spec"], strict=True)
-    }
-
-
 def draw_finals(
     axes: Axes,
     numbers: pd.DataFrame,
@@ -120,12 +109,12 @@ def draw_finals(
     x: str = "switching",
     series: str = "series",
     value: str = "final_accuracy",
-    line: bool | None = None,
+    line: bool = True,
 ) -> None:
     """Draw the mean of each series at each place, a little apart, so that none hides another, and
     its spread.
 
-    The spread is a bar from ``low`` to ``high``, or the points themselves if there are fewer than
+    The spread is a bar from ``low`` to ``high``, with the runs as points if there are fewer than
     ``FEW`` seeds.
 
     Args:
@@ -137,37 +126,28 @@ def draw_finals(
         x: Column along the axis.
         series: Column with the series.
         value: Column of ``runs`` with the number.
-        line: Join the means of a series, as along numbers, or keep them apart, as for words; then
-            bars are drawn for any number of seeds. None: lines, as in the paper.
+        line: Join the means of a series, as along numbers, or keep them apart, as for words.
     """
-    shift = min(
-        0.08 if line is not False else 0.2,
-        (0.5 if line is not False else 0.7) / max(1, len(looks)),
-    )
+    shift = min(0.08 if line else 0.2, (0.5 if line else 0.7) / max(1, len(looks)))
     order = list(places)
     for number, (name, look) in enumerate(looks.items()):
         points = numbers[numbers[series] == name].set_index(x).reindex(order)
         at = np.arange(len(order)) + shift * (number - (len(looks) - 1) / 2)
-        many = (points["n"] >= (FEW if line is None else 2)) & points["mean"].notna()
+        several = (points["n"] > 1) & points["mean"].notna()
         ends = [
-            (points["mean"] - points["low"]).where(many, 0).fillna(0),
-            (points["high"] - points["mean"]).where(many, 0).fillna(0),
+            (points["mean"] - points["low"]).where(several, 0).fillna(0),
+            (points["high"] - points["mean"]).where(several, 0).fillna(0),
         ]
-        dash = "none" if line is False else look.dash
         axes.errorbar(
             at,
             points["mean"],
             ends,
             color=look.color,
             marker=look.marker,
-            linestyle=dash,
+            linestyle=look.dash if line else "none",
             elinewidth=0.8,
         )
-        few = [
-            place
-            for place in order
-            if not many[place] or (line is not None and points["n"][place] < FEW)
-        ]
+        few = [place for place in order if not several[place] or points["n"][place] < FEW]
         shown = runs[(runs[series] == name) & runs[x].isin(few)]
         axes.plot(
             [at[order.index(place)] for place in shown[x]],
@@ -263,120 +243,48 @@ def millions(axes: Axes) -> str:
 
 
 def legend(
-    place: Figure | Axes,
+    figure: Figure,
     labels: dict[str, str],
     series: dict[str, Line],
     title: str = "",
-    planned: pd.DataFrame | None = None,
 ) -> None:
-    """Explain the series below the panels of a picture, or within a panel that is left empty for
-    it.
-
-    The learning rates of planned runs are in brackets if methods differ in them.
-    """
-    if planned is not None:
-        labels, title = with_learning_rates(labels, planned)
+    """Explain the series below the panels of a picture."""
     lines = [
         Line2D([], [], color=look.color, marker=look.marker, linestyle=look.dash)
         for look in series.values()
     ]
     names = [labels[name] for name in series]
     look = {"title": title, "title_fontsize": note_size(7.0)} if title else {}
-    if isinstance(place, Axes):
-        place.legend(lines, names, loc="center", **look)
-    else:
-        room = place.get_figwidth() / (0.55 + LETTER * note_size(7.0) / 7.0 * max(map(len, names)))
-        place.legend(
-            lines, names, loc="outside lower center", ncols=min(max(1, int(room)), 6), **look
-        )
+    room = figure.get_figwidth() / (0.55 + LETTER * note_size(7.0) / 7.0 * max(map(len, names)))
+    columns = min(max(1, int(room)), 6)
+    figure.legend(lines, names, loc="outside lower center", ncols=columns, **look)
 
 
-def with_learning_rates(
-    labels: dict[str, str], planned: pd.DataFrame
-) -> tuple[dict[str, str], str]:
-    """Return the labels of methods with learning rates that most methods do not have, and a line
-    about the others.
-    """
-    rates = planned.groupby("method", sort=False)["learning_rate"].agg(
-        lambda rates: " or ".join(f"{rate:g}" for rate in sorted({*rates}))
-    )
-    usual = rates.mode()[0]
-    if (rates == usual).all():
-        return labels, ""
-    with_rates = {
-        name: f"{label} ({rates[name]})" if rates[name] != usual else label
-        for name, label in labels.items()
-    }
-    return with_rates, f"learning rate {usual}, or in brackets"
-
-
-def write_plan_title(
-    figure: Figure, results: Results, title: str, numbers: pd.DataFrame, spread: str
+def write_title(
+    figure: Figure,
+    results: Results,
+    numbers: pd.DataFrame | None,
+    spread: str = "",
+    title: str = "",
+    what: str = "",
 ) -> None:
-    """Write a title above the panels, with the number of seeds and the missing runs of the plan.
+    """Write above the panels what the runs have in common, and the number of seeds per point.
 
     Args:
         figure: The picture.
         results: Its runs.
-        title: The common part of the runs.
-        numbers: The points, with ``n``, the number of seeds, and ``diverged``.
-        spread: The meaning of bars and bands.
-    """
-    lines = [title, ", ".join(filter(None, (results.label, _seeds(numbers, spread))))]
-    empty, runs = missing(results)
-    if runs:
-        cells = f", {len(empty)} cells have no run" if len(empty) else ""
-        lines[1] += (
-            f"; {len(results.planned) - runs} of the {len(results.planned)} planned runs{cells}"
-        )
-    write_above(figure, lines)
-
-
-def plan_words(results: Results) -> str:
-    """Describe in a short line what all planned runs have in common: task, network, attack, rule,
-    and momentum's memory.
-    """
-    row = results.planned.iloc[0]
-    task, attack, rule = (
-        TASKS.get(row["task"], row["task"]),
-        row["spec"]["attack"]["name"],
-        row["spec"]["aggregator"]["name"],
-    )
-    sides = f"{attack.upper()} against {RULES.get(rule, rule)}"
-    model = row["spec"]["model"]
-    network = " (softmax layer)" if model.get("softmax") else ""
-    network += f" ({model['width']:g} of the channels)" if model.get("width", 1) != 1 else ""
-    return f"{short(task, 40)}{network}, {sides}{memory_words(results)}"
-
-
-def memory_words(results: Results) -> str:
-    """Return the end of a title that says that momentum continues from attacked messages; empty if
-    it does not.
-    """
-    return (
-        ", momentum from the message" if (results.planned["attack_entry"] == "state").any() else ""
-    )
-
-
-def write_runs_title(
-    figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, spread: str, what: str = ""
-) -> None:
-    """Write above the panels of any runs what the runs have in common, and the number of seeds per
-    point.
-
-    Args:
-        figure: The picture.
-        runs: The plotted runs.
         numbers: The points, with ``n`` and ``diverged``; None if they have none.
         spread: The meaning of bars and bands; empty if there are none.
+        title: Other words in place of what the runs have in common.
         what: The quantity, if no axis names it.
     """
-    words = [short(TASKS.get(word, word)) for word in _shared(runs)]
-    lines = [", ".join(words), what]
+    seeds, rates = "", ""
     if numbers is not None:
-        lines[1] = ", ".join(filter(None, (what, _seeds(numbers, spread, bars=spread != "std"))))
-        lines.append(learning_rates_note(runs, method_names(runs)))
-    write_above(figure, [line for line in lines if line])
+        seeds = _seeds(numbers, spread)
+        rates = learning_rates_note(results.runs, method_names(results.runs))
+    shared = ", ".join(short(TASKS.get(word, word)) for word in _shared(results.runs))
+    lines = [title or shared, ", ".join(filter(None, (results.label, what, seeds)))]
+    write_above(figure, filter(None, lines if title else [*lines, rates]))
 
 
 def _shared(runs: pd.DataFrame) -> list[str]:
@@ -402,7 +310,7 @@ def _shared(runs: pd.DataFrame) -> list[str]:
     ]
 
 
-def write_above(figure: Figure, lines: Sequence[str]) -> None:
+def write_above(figure: Figure, lines: Iterable[str]) -> None:
     """Write lines above the panels, broken where the picture ends."""
     size = note_size(NOTE_SIZE + 0.5)
     letters = int(figure.get_figwidth() / (CHARACTER * size))
@@ -412,17 +320,13 @@ def write_above(figure: Figure, lines: Sequence[str]) -> None:
     figure.suptitle("\n".join(filter(None, texts)), fontsize=size, color="#333333")
 
 
-def _seeds(numbers: pd.DataFrame, spread: str, *, bars: bool = False) -> str:
+def _seeds(numbers: pd.DataFrame, spread: str) -> str:
     few, most = int(numbers["n"].min()), int(numbers["n"].max())
     seeds = many(most, "seed") if few == most else f"{few} to {most} seeds a point"
     as_points = spread and "budget" not in numbers
     words = f"mean and {spread}, {seeds}" if most > 1 and spread else seeds
     if as_points and 1 < most < FEW:
-        words = (
-            f"mean, {spread} and runs as points, {seeds}"
-            if bars
-            else f"mean and runs as points, {seeds}"
-        )
+        words = f"mean, {spread} and runs as points, {seeds}"
     return words + ("; red x: diverged" if numbers["diverged"].sum() else "")
 
 

@@ -6,17 +6,13 @@ import csv
 import json
 import sqlite3
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import GRIDS
-from dynabro_cli.figures._panels import plan_words
 from tests.cli.conftest import Dynabro
 from tests.figures.conftest import LARGE
 from tests.figures.grids import SMALL, fill, planned
@@ -87,22 +83,9 @@ def test_a_whole_grid(name: str, folder: Path, dynabro: Dynabro) -> None:
     assert len(pd.read_csv(f"plots/{name}.csv")) > 0
 
 
-@pytest.mark.parametrize(
-    ("sweep", "words"),
-    [
-        ("mnist-sf-cwtm", "MNIST, SF against CWTM, momentum from the message"),
-        ("mnist-rates", "MNIST, SF against CWTM, momentum from the message"),
-        ("cifar10-quarter", "CIFAR-10 (0.25 of the channels), IPM against CWMed"),
-    ],
-)
-def test_a_title_tells_what_all_runs_have_in_common(sweep: str, words: str) -> None:
-    results = SimpleNamespace(planned=pd.DataFrame(planned(sweep)))
-    assert plan_words(cast(Results, results)) == words
-
-
 @pytest.mark.thorough
-def test_the_worst_attack_is_marked(folder: Path, dynabro: Dynabro) -> None:
-    """One a method, strategy and rule: the lowest mean over seeds, and never that of no attack."""
+def test_the_worst_attack_is_named(folder: Path, dynabro: Dynabro) -> None:
+    """One a method, strategy and rule: the lowest mean over seeds."""
     some = (
         "aggregator=cwmed",
         "aggregator=gm",
@@ -117,14 +100,13 @@ def test_the_worst_attack_is_marked(folder: Path, dynabro: Dynabro) -> None:
     stored = read(folder / "results.db", "SELECT * FROM runs")
     place = ["method", "switching", "aggregator"]
     expected = stored.groupby([*place, "attack"])["final_accuracy"].mean()
-    drawn = pd.read_csv("plots/digits-worst-case.csv", keep_default_na=False).set_index(
-        [*place, "attack"]
-    )
+    drawn = pd.read_csv("plots/digits-worst-case.csv", keep_default_na=False)
     assert len(drawn) == len(expected) == 2 * 2 * 2 * 4
-    assert drawn["mean"].to_dict() == pytest.approx(expected.to_dict(), rel=1e-9)
-    attacked = expected[expected.index.get_level_values("attack") != "none"]
-    lowest = attacked.groupby(place).idxmin()
-    assert sorted(drawn.index[drawn["worst"]]) == sorted(lowest)
+    assert sorted(drawn["mean"]) == pytest.approx(sorted(expected), rel=1e-9)
+    rows = drawn.drop_duplicates(["panel", "row"])
+    assert sorted(rows["worst"]) == pytest.approx(sorted(expected.groupby(place).min()), rel=1e-9)
+    lowest = drawn[drawn["column"] == drawn["worst_column"]]
+    assert lowest["mean"].to_numpy() == pytest.approx(lowest["worst"].to_numpy())
 
 
 @pytest.mark.thorough

@@ -8,7 +8,7 @@ from dynabro_cli.analysis.cells import curves, with_std
 from dynabro_cli.analysis.columns import column_of, metric_of, short, with_columns
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._panels import draw_curves, legend, millions, panel_grid, write_runs_title
+from dynabro_cli.figures._panels import draw_curves, legend, millions, panel_grid, write_title
 from dynabro_cli.figures.any._choice import default_facet, panels_of, series_of
 
 
@@ -23,8 +23,9 @@ def draw(results: Results, choice: Choice) -> Drawn:
     runs = with_columns(results.runs, (hue, choice.facet))
     facet = default_facet(runs, choice.facet, (hue,))
     series = series_of(runs, choice, hue, (facet,))
-    by = [*([facet] if facet else []), "series"]
-    numbers = curves(dataclasses.replace(results, runs=series.runs), by, metric.along)
+    by = [name for name in (hue, facet, "series") if name]
+    named = dataclasses.replace(results, runs=series.runs)
+    numbers = curves(named, by, metric.along)
     panels = panels_of(series.runs, numbers, facet, choice)
     figure, axes = panel_grid(len(panels), sharey=not choice.free_y)
     for panel, (title, _, points) in zip(axes, panels, strict=True):
@@ -37,5 +38,5 @@ def draw(results: Results, choice: Choice) -> Drawn:
             panel.set_xlabel("budget, gradient computations of each worker")
         panel.set(title=short(title), ylabel=metric.label)
     legend(figure, series.labels, series.lines, series.title)
-    write_runs_title(figure, series.runs, numbers, "std")
+    write_title(figure, named, numbers, "std")
     return Drawn(figure, numbers)

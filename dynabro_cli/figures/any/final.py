@@ -18,7 +18,7 @@ from dynabro_cli.analysis.columns import (
 )
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._panels import draw_finals, legend, panel_grid, write_runs_title
+from dynabro_cli.figures._panels import draw_finals, legend, panel_grid, write_title
 from dynabro_cli.figures._tables import as_table
 from dynabro_cli.figures.any._choice import apart, default_facet, panels_of, series_of
 
@@ -40,7 +40,8 @@ def draw(results: Results, choice: Choice) -> Drawn:
     series = series_of(runs, choice, hue, (x, facet))
     by = [*([facet] if facet else []), x, "series"]
     named = dataclasses.replace(results, runs=series.runs)
-    numbers = final_values(named, by, metric.final, interval=True)
+    kept = filter(None, (hue, *by))
+    numbers = final_values(named, list(kept), metric.final, interval=choice.spread != "std")
     panels = panels_of(series.runs, numbers, facet, choice)
     figure, axes = panel_grid(len(panels), sharey=not choice.free_y)
     line = is_number(runs, x)
@@ -51,5 +52,5 @@ def draw(results: Results, choice: Choice) -> Drawn:
         draw_finals(panel, points, part, ticks, series.lines, x=x, value=metric.final, line=line)
         panel.set(title=short(title), xlabel=axis_label(part, x), ylabel=metric.title)
     legend(figure, series.labels, series.lines, series.title)
-    write_runs_title(figure, series.runs, numbers, "95% interval")
+    write_title(figure, named, numbers, choice.spread)
     return Drawn(figure, numbers, as_table(numbers, by))

@@ -28,7 +28,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.effect import READING
 from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._panels import draw_matrix, panel_grid, write_runs_title
+from dynabro_cli.figures._panels import draw_matrix, panel_grid, write_title
 from dynabro_cli.figures.any._choice import apart, panels_of
 
 MIXED = (READING, "task", "model", "workers", "budget", "precision", "data", "validation")
@@ -96,13 +96,8 @@ def draw(results: Results, choice: Choice) -> Drawn:
     over = f"worst over {', '.join(map(name_of, hidden))}" if hidden else ""
     if hidden and cells.groupby(shown, sort=False).size().nunique() > 1:
         over += ", of which cells have different numbers"
-    write_runs_title(
-        figure,
-        results.runs,
-        numbers.assign(diverged=0),
-        "",
-        metric.title + (f", {over}" if over else ""),
-    )
+    what = ", ".join(filter(None, (metric.title, over)))
+    write_title(figure, results, numbers.assign(diverged=0), what=what)
     return Drawn(figure, numbers)
 
 

@@ -7,7 +7,7 @@ from dynabro_cli.analysis.columns import column_of, short
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._panels import draw_fractions, panel_grid, write_runs_title
+from dynabro_cli.figures._panels import draw_fractions, panel_grid, write_title
 from dynabro_cli.figures.any._choice import panels_of
 
 
@@ -31,5 +31,5 @@ def draw(results: Results, choice: Choice) -> Drawn:
             ylabel="share of rounds",
             xlim=(-0.03, 1.03),
         )
-    write_runs_title(figure, results.runs, None, "")
+    write_title(figure, results, None)
     return Drawn(figure, numbers)

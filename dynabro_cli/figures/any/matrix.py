@@ -12,7 +12,7 @@ from dynabro_cli.analysis.ranking import SPREAD, as_texts, number, ranking
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._panels import blank, draw_matrix, write_runs_title
+from dynabro_cli.figures._panels import blank, draw_matrix, write_title
 from dynabro_cli.figures._style import PAGE, narrow, note_size, width_of
 
 LINE, LETTER = 0.021, 0.0085
@@ -67,7 +67,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     for panel, (title, part), down, across, heads in zip(
         axes[:, 0], parts, rows, columns, words, strict=True
     ):
-        mesh = _draw(panel, part, down, across, limits, spread=letters > 6, size=size)
+        mesh = _draw(panel, part, down, across, limits, letters=letters, size=size)
         panel.xaxis.tick_top()
         panel.set_xticks(
             range(len(across) + 2), [*heads, *(("\n".join(name.split())) for name in RIGHT)]
@@ -84,13 +84,8 @@ def draw(results: Results, choice: Choice) -> Drawn:
         figure.colorbar(
             mesh, ax=list(axes[:, 0]), label=metric.title, shrink=min(0.9, 3.0 / height), pad=0.02
         )
-    write_runs_title(
-        figure,
-        results.runs,
-        None,
-        "",
-        f"{metric.title}, best of a column in bold; {'; '.join(notes)}",
-    )
+    what = f"{metric.title}, best of a column in bold; {'; '.join(notes)}"
+    write_title(figure, results, None, what=what)
     table, bold = as_texts(ranked, choice.label)
     return Drawn(figure, ranked.cells, table, bold, ranked.notes)
 
@@ -102,9 +97,10 @@ def _draw(
     columns: list[str],
     limits: tuple[float, float],
     *,
-    spread: bool,
+    letters: float,
     size: float,
 ) -> QuadMesh:
+    spread, readable = letters > 6, letters > 2
     values = np.full((len(rows), len(columns) + len(RIGHT)), np.nan)
     words = [["" for _ in values[0]] for _ in rows]
     bold = set()
@@ -122,11 +118,12 @@ def _draw(
         panel.text(
             len(columns) + 1,
             line,
-            f"{cell['mean_rank']:.2g}",
+            f"{cell['mean_rank']:.2g}" if readable else "",
             ha="center",
             va="center",
             fontsize=size,
         )
+    words = words if readable else [["" for _ in values[0]] for _ in rows]
     mesh = draw_matrix(panel, values, words, limits, bold=bold, size=size)[1]
     panel.axvline(len(columns) - 0.5, color="white", linewidth=3)
     for side in panel.spines.values():

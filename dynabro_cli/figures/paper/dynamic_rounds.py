@@ -18,7 +18,7 @@ from dynabro_cli.figures._panels import (
     legend,
     matrix_of_panels,
     method_labels,
-    write_plan_title,
+    write_title,
 )
 from dynabro_cli.figures._style import looks
 from dynabro_cli.methods._levels import planned
@@ -91,7 +91,7 @@ def draw(results: Results) -> Drawn:
         f"{TASKS[row['task']]}, {rule}, m = {row['workers']}, f = {row['byzantine']}, T = "
         f"{root**2:.0f}"
     )
-    write_plan_title(picture, results, title, numbers, "std")
+    write_title(picture, results, numbers, "std", title)
     return Drawn(picture, numbers)
 
 

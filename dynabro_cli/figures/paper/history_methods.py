@@ -7,7 +7,7 @@ import itertools
 import pandas as pd
 
 from dynabro_cli.analysis.cells import final_values
-from dynabro_cli.analysis.columns import RULES, method_label, switching_axis
+from dynabro_cli.analysis.columns import RULES, method_label, switching_axis, switching_rate
 from dynabro_cli.analysis.results import Results, rows_with
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._panels import (
@@ -15,8 +15,7 @@ from dynabro_cli.figures._panels import (
     draw_finals,
     legend,
     matrix_of_panels,
-    switching_labels,
-    write_plan_title,
+    write_title,
 )
 from dynabro_cli.figures._style import looks
 
@@ -43,20 +42,25 @@ def draw(results: Results) -> Drawn:
     picture, axes = matrix_of_panels(
         len(attacks), len(entries), height=2.0, rest=0.8, sharex=True, sharey=True
     )
+    first = plan.drop_duplicates("switching")
+    rates = {
+        switching: switching_rate(spec["switching"])
+        for switching, spec in zip(first["switching"], first["spec"], strict=True)
+    }
     kinds = itertools.product(attacks, entries)
     for panel, (attack, entry) in zip(axes.flat, kinds, strict=True):
         shown, runs = (
             rows_with(frame, attack_name=attack, attack_entry=entry)
             for frame in (numbers, results.runs)
         )
-        draw_finals(panel, shown, runs, switching_labels(results), series)
+        draw_finals(panel, shown, runs, rates, series)
         panel.set_title(f"{attack}: {ENTRIES.get(entry, entry)}")
     for panel in axes[:, 0]:
         panel.set_ylabel(f"final {ACCURACY}")
     for panel in axes[-1]:
         panel.set_xlabel(switching_axis(plan["clock"]))
     legend(picture, labels, series)
-    write_plan_title(picture, results, "digits, methods that look back", numbers, "std")
+    write_title(picture, results, numbers, "std", "digits, methods that look back")
     return Drawn(picture, numbers)
 
 

@@ -15,7 +15,7 @@ from dynabro_cli.analysis.cells import curves
 from dynabro_cli.analysis.columns import BETA, RULES
 from dynabro_cli.analysis.results import Results, rows_with
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._panels import blank, draw_curves, legend, write_plan_title
+from dynabro_cli.figures._panels import blank, draw_curves, legend, write_title
 from dynabro_cli.figures._style import STRENGTHS, Line, narrow
 
 BY = ("switching", "aggregator", "method", "attack")
@@ -40,12 +40,12 @@ def gap(results: Results) -> Drawn:
         axes.set(xlabel="round t", ylabel="f(x) - f*")
         axes.label_outer()
     legend(picture, *explained(labels, lines))
-    write_plan_title(
+    write_title(
         picture,
         results,
-        "quadratic, m = 3, one Byzantine worker",
         numbers,
         "95% confidence interval",
+        "quadratic, m = 3, one Byzantine worker",
     )
     return Drawn(picture, numbers)
 
@@ -85,8 +85,11 @@ def paths(results: Results) -> Drawn:
         axes.set_aspect("equal")
         axes.label_outer()
     legend(picture, *explained(labels, lines))
-    write_plan_title(
-        picture, results, "quadratic; the star is x*, markers are the ends", numbers, ""
+    write_title(
+        picture,
+        results,
+        numbers,
+        title="quadratic; the star is x*, markers are the ends",
     )
     return Drawn(picture, numbers.drop(columns=["n", "diverged"]))
 

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from dynabro_cli.analysis.results import Results, check_means
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._panels import panel_grid, write_plan_title
+from dynabro_cli.figures._panels import panel_grid, write_title
 from dynabro_cli.figures._style import LINES, Line, Powers, note_size
 from dynabro_cli.theory.rate import PARTS, SWEEP, Slope, cells, measure, series, slopes
 from dynabro_cli.theory.slopes import power_law
@@ -75,7 +75,7 @@ def draw(results: Results) -> Drawn:
         "noise, no Byzantine workers"
     )
     # the sweep has one for each point
-    write_plan_title(picture, results, title, numbers.assign(diverged=0), "std")
+    write_title(picture, results, numbers.assign(diverged=0), "std", title)
     return Drawn(picture, numbers)
 
 
