@@ -28,7 +28,14 @@ from dynabro_cli.analysis.columns import (
     tick,
     with_columns,
 )
-from dynabro_cli.analysis.paired_tests import LEVEL, differences, half_width, holm, paired_t
+from dynabro_cli.analysis.paired_tests import (
+    LEVEL,
+    differences,
+    half_width,
+    holm,
+    paired_t,
+    student,
+)
 from dynabro_cli.analysis.results import Results, check_means
 from dynabro_cli.errors import SpecError, many
 from dynabro_cli.experiment.effect import ENTRY, READING
@@ -59,8 +66,8 @@ class Layout(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two rows in one column: the mean difference A - B over ``n`` common seeds, and the p-value of
-    the paired t-test.
+    """Two rows in one column: the mean difference A - B over ``n`` common seeds with Student's
+    interval, and the p-value of the paired t-test.
 
     ``holm`` is p with Holm's correction over all pairs of all columns and matrices; NaN without a
     test.
@@ -72,6 +79,8 @@ class Pair(NamedTuple):
     b: str
     n: int
     difference: float
+    low: float
+    high: float
     p: float
     holm: float
 
@@ -420,8 +429,8 @@ def _pairs(scores: Mapping[Any, Mapping[int, float]], orders: dict[str, list[str
             sides = (scores.get((panel, row, column), {}) for row in (a, b))
             values = differences(*sides)
             if values:
-                mean, test = float(np.mean(values)), paired_t(values)
-                pairs.append(Pair(panel, column, a, b, len(values), mean, test, math.nan))
+                numbers = (float(np.mean(values)), *student(values), paired_t(values))
+                pairs.append(Pair(panel, column, a, b, len(values), *numbers, math.nan))
     adjusted = holm([pair.p for pair in pairs])
     return [pair._replace(holm=p) for pair, p in zip(pairs, adjusted, strict=True)]
 

@@ -1,39 +1,32 @@
-"""Findings of a report: the best method or rule under each attack, paired comparisons of methods,
+"""Findings of a report: the best method or rule under each attack, with the differences of pairs,
 and the best trials of searches.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
 from sqlalchemy import Engine
 
-from dynabro_cli.analysis.columns import COLUMNS, RULE, TUNING, beside, name_of
-from dynabro_cli.analysis.pairs import Cell, Comparison, compare
-from dynabro_cli.analysis.ranking import DEFENCE, Ranking, number, ranking
+from dynabro_cli.analysis.columns import COLUMNS, RULE, TUNING, name_of
+from dynabro_cli.analysis.ranking import DEFENCE, Pair, Ranking, number, ranking
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.analysis.searches import Searches, file_of, numbers_of, read_searches
-from dynabro_cli.components import format_value
-from dynabro_cli.errors import DynabroError, NotFoundError, SpecError
-from dynabro_cli.experiment.effect import CLOCK, ENTRY, READING
-from dynabro_cli.experiment.label import OTHERS
-from dynabro_cli.experiment.spec import fields
-from dynabro_cli.store.read.queries import quoted
+from dynabro_cli.errors import DynabroError, NotFoundError
+from dynabro_cli.experiment.effect import READING
 from dynabro_cli.store.read.searches import trials_condition
 
 MOST_SWEEPS, MOST_CELLS, MOST_SHADE = 24, 4000, 45
 """Most sweeps with answers, most cells of a matrix, and most of a colour in percent."""
 BOTH = f"{name_of('pre_aggregators')} and {name_of('aggregator')}"
-REFERENCE = "dynabro"
-MOST_METHODS, MOST_ROWS, MOST_TABLES = 8, 60, 40
+MOST_ROWS = 60
+"""Most differences of a comparison."""
 BEST, MOST_SEARCHES = 10, 60
 """Trials of a table of a search, and most of these tables."""
-HEADER = ["cell", "pairs", "A", "B", "A - B", "95% interval", "Holm's p", "better"]
+HEADER = ["under", "A", "B", "pairs", "A - B", "95% interval", "Holm's p"]
 
 Table = dict[str, Any]
 
@@ -42,8 +35,9 @@ def answers(results: Results) -> list[dict[str, Any]]:
     """Return a comparison for each sweep and task, and for each field that can be compared there;
     the usual one first.
 
-    Each has ``sweep``, ``task``, ``label`` (the compared fields), ``sentence``, ``notes`` and
-    ``panels``: a title, columns, and rows of a label, cells, the worst cell, and the mean rank.
+    Each has ``sweep``, ``task``, ``label`` (the compared fields), ``sentence``, ``notes``,
+    ``panels``: a title, columns, and rows of a label, cells, the worst cell, and the mean rank; and
+    ``differences``.
     """
     groups = [
         (str(sweep), str(task), group)
@@ -110,116 +104,28 @@ def _shown(ranked: Ranking) -> dict[str, Any]:
                 worst["shade"] = str(shade(first.worst))
                 rows.append([row, texts, worst, f"{first.mean_rank:.2g}"])
         panels.append({"title": title, "columns": columns, "rows": rows})
-    return {"sentence": ranked.sentence, "notes": ranked.notes, "panels": panels}
+    texts = {"sentence": ranked.sentence, "notes": ranked.notes}
+    return texts | {"panels": panels, "differences": _differences(ranked.pairs)}
 
 
-def findings(
-    results: Results, tasks: Sequence[Mapping[str, Any]], where: str | None
-) -> list[Table]:
-    """Return tables that compare a reference method with each other method of a sweep, as ``dynabro
-    compare`` does.
-
-    The reference is ``dynabro``, or the method of the first run. A side is a method with the
-    settings that only it has in the sweep, such as its learning rate. Methods without paired runs
-    are left out.
-
-    Args:
-        results: The runs.
-        tasks: The tasks, with their metric.
-        where: The condition that chose the runs.
+def _differences(pairs: Sequence[Pair]) -> Table:
+    """Return a table of pairs of rows: the mean difference over common seeds, with its interval and
+    the side that is better.
     """
-    tables: list[Table] = []
-    by_name = {str(task["name"]): task for task in tasks}
-    for (sweep, name), part in results.runs.groupby(["sweep", "task"], sort=False):
-        task = by_name[name]
-        methods = list(dict.fromkeys(part["method"]))
-        first = next((name for name in methods if name.partition(":")[0] == REFERENCE), methods[0])
-        part = beside(part)
-        condition = f"COALESCE(sweep, '') = {quoted(sweep)} AND task = {quoted(name)}" + (
-            f" AND ({where})" if where else ""
-        )
-        others = [method for method in methods if method != first][:MOST_METHODS]
-        for other, reading in itertools.product(others, dict.fromkeys(part[READING])):
-            a, b = _sides(part[part[READING] == reading], first, other)
-            try:
-                comparison = compare(results.engine, a, b, condition, task["metric"])
-            except (NotFoundError, SpecError):  # nothing pairs, or one run has several partners
-                continue
-            cut = (
-                f"; the first {MOST_ROWS} of {len(comparison.cells)} cells"
-                if len(comparison.cells) > MOST_ROWS
-                else ""
-            )
-            words = (
-                f"{sweep or 'no sweep'}, {name}: A = {_side_text(a)} against B = {_side_text(b)}, "
-                f"{task['label']} at the end{cut}"
-            )
-            rows = [_row(cell) for cell in comparison.cells[:MOST_ROWS]]
-            tables.append(
-                {"caption": words, "columns": HEADER, "rows": rows, "notes": _notes(comparison)}
-            )
-    return tables[:MOST_TABLES]
-
-
-def _notes(comparison: Comparison) -> list[str]:
-    """Return the notes of a comparison, with what holds for the tables of a report."""
-    notes = list(comparison.notes)
-    if len(comparison.cells) > 1:
-        notes.append(
-            f"Holm's correction is over the {len(comparison.cells)} cells of this table, not over "
-            "all tables"
-        )
-    single = sum(cell.test.n == 1 for cell in comparison.cells)
-    if single:
-        notes.append(
-            f"{single} of {len(comparison.cells)} cells have one pair: no interval and no test"
-        )
-    return notes
-
-
-def _sides(runs: pd.DataFrame, first: str, other: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return both methods, each with the fields that have one value per method, and differ between
-    the methods.
-    """
-    parts = [runs[runs["method"] == method] for method in (first, other)]
-    reading = {READING: runs[READING].iloc[0]} if runs[READING].any() else {}
-    sides: tuple[dict[str, Any], dict[str, Any]] = (
-        {"method": first, **reading},
-        {"method": other, **reading},
-    )
-    for name in (name for name in OTHERS if name not in (ENTRY, CLOCK)):
-        values = [list(dict.fromkeys(part[name].dropna())) for part in parts]
-        if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
-            for side, (value,) in zip(sides, values, strict=True):
-                side[name] = fields()[name].type(value)
-    return sides
-
-
-def _side_text(side: Mapping[str, Any]) -> str:
-    settings = [
-        f"{name}={format_value(value)}"
-        for name, value in side.items()
-        if name not in ("method", READING)
+    rows = [
+        [
+            ", ".join(filter(None, (pair.panel, pair.column))),
+            pair.a,
+            pair.b,
+            pair.n,
+            f"{pair.difference:+.4g}",
+            "-" if math.isnan(pair.low) else f"{pair.low:+.3g} to {pair.high:+.3g}",
+            "-" if math.isnan(pair.holm) else f"{pair.holm:.2g}",
+        ]
+        for pair in pairs[:MOST_ROWS]
     ]
-    settings += [side[READING]] if READING in side else []
-    return str(side["method"]) + (f" ({', '.join(settings)})" if settings else "")
-
-
-def _row(cell: Cell) -> list[str]:
-    ends = cell.test.student
-    interval = "-" if math.isnan(ends.low) else f"{ends.low:+.3g} to {ends.high:+.3g}"
-    p = "-" if math.isnan(cell.holm_t) else f"{cell.holm_t:.2g}"
-    label = ", ".join(str(value) for value in cell.labels.values()) or "all"
-    return [
-        label,
-        str(cell.test.n),
-        f"{cell.a:.4g}",
-        f"{cell.b:.4g}",
-        f"{cell.test.mean:+.4g}",
-        interval,
-        p,
-        cell.better or "-",
-    ]
+    cut = f", the first {MOST_ROWS}" if len(pairs) > MOST_ROWS else ""
+    return {"caption": f"{len(pairs)} paired differences{cut}", "columns": HEADER, "rows": rows}
 
 
 def searched(results: Results) -> list[Table]:

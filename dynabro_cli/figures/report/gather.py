@@ -22,7 +22,7 @@ from dynabro_cli.experiment.label import CELL, OTHERS, command_of, telling_apart
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures._style import KNOWN
 from dynabro_cli.figures.any.timeline import TICKS, masks_of
-from dynabro_cli.figures.report.findings import answers, findings, searched
+from dynabro_cli.figures.report.findings import answers, searched
 from dynabro_cli.store.origin import words_of
 from dynabro_cli.store.read.queries import query
 from dynabro_cli.store.tables import HAS_RESULT
@@ -55,8 +55,7 @@ def content(
     Returns:
         Values for JSON: ``answers``, ``about`` (of sweeps), ``looks`` (places of colours),
         ``tasks``, ``fields``, ``cells``, ``runs``, ``bars``, ``timelines``, ``sweeps``,
-        ``statuses``, ``findings`` and ``searches``. Cells refer to fields, and runs to cells, by
-        their places.
+        ``statuses`` and ``searches``. Cells refer to fields, and runs to cells, by their places.
     """
     stored = results.runs.assign(sweep=results.runs["sweep"].fillna(""))
     runs = beside(stored, ["sweep"])
@@ -88,7 +87,6 @@ def content(
         "timelines": _timelines(results),
         "sweeps": _sweeps(runs.drop_duplicates(["id", "sweep"])),
         "statuses": _statuses(results, where),
-        "findings": findings(results, tasks, where),
         "searches": searched(results),
     }
 

@@ -58,8 +58,8 @@ def page(title: str, about: dict[str, Any], content: dict[str, Any]) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     trusted = {"library": library, "program": parts["js"], "style": parts["css"]}
-    # these are in the HTML, which the program does not read
-    data = {name: value for name, value in content.items() if name not in ("answers", "findings")}
+    # the answers are in the HTML, which the program does not read
+    data = {name: value for name, value in content.items() if name != "answers"}
     return environment.from_string(template).render(
         title=title,
         about=about,

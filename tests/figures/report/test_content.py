@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dynabro_cli.experiment.key import canonical_json, run_key
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.experiment.spec import RunSpec, fields
@@ -176,46 +175,18 @@ def test_a_sweep_is_described_by_its_file(
 
 
 @pytest.mark.thorough
-def test_findings_compare_the_methods(gathered: Gathered) -> None:
-    found = gathered(where="task = 'digits'")["findings"]
-    assert [table["caption"].partition(": ")[2] for table in found] == [
-        f"A = dynabro (learning_rate=0.05) against B = {method} (learning_rate=0.01), test "
-        "accuracy at the end"
-        for method in ("sgd", "momentum:beta=0.5")
-    ]
-    means = {cell["command"]: cell["mean"] for cell in gathered(where="task = 'digits'")["cells"]}
-    a = next(mean for command, mean in means.items() if "--method" not in command)
-    b = next(mean for command, mean in means.items() if "--method sgd" in command)
-    (row,) = found[0]["rows"]
-    assert row[1:5] == ["2", f"{a:.4g}", f"{b:.4g}", f"{a - b:+.4g}"]
-    assert found[0]["notes"] == [
-        "learning rates differ: A 0.05, B 0.01",
-        "with 2 pairs in a row, Wilcoxon's p is at least 0.5",
-    ]
-
-
-@pytest.mark.thorough
-def test_findings_with_few_seeds_and_several_cells_say_so(
-    gathered: Gathered, real_database: Path, tmp_path: Path
-) -> None:
-    """The switching strategy of one pair is another one: two cells of one pair each."""
-    path = tmp_path / "two.db"
-    path.write_bytes(real_database.read_bytes())
-    for run_id, text in read(path, "SELECT id, spec FROM runs WHERE task = 'digits' AND seed = 0"):
-        spec = json.loads(text) | {"switching": {"name": "static"}}
-        values = canonical_json(spec), run_key(spec), run_id
-        change(
-            path,
-            "UPDATE runs SET switching = 'static', spec = ?, run_key = ? WHERE id = ?",
-            *values,
-        )
-    notes = gathered(path, where="task = 'digits'")["findings"][0]["notes"]
-    assert notes == [
-        "learning rates differ: A 0.05, B 0.01",
-        "with 1 pair in a row, Wilcoxon's p is at least 1",
-        "Holm's correction is over the 2 cells of this table, not over all tables",
-        "2 of 2 cells have one pair: no interval and no test",
-    ]
+def test_answers_have_the_differences_of_pairs(gathered: Gathered) -> None:
+    content = gathered(where="task = 'digits'")
+    (answer,) = [answer for answer in content["answers"] if answer["label"] == "method"][:1]
+    (panel,) = answer["panels"]
+    means = {row[0]: float(row[1][0]["mean"]) for row in panel["rows"]}
+    rows = answer["differences"]["rows"]
+    assert len(rows) == len(means) * (len(means) - 1) // 2
+    for _, a, b, pairs, difference, interval, _ in rows:
+        assert pairs == 2
+        assert float(difference) == pytest.approx(means[a] - means[b], abs=2e-3)
+        low, high = map(float, interval.split(" to "))
+        assert low <= float(difference) <= high
 
 
 @pytest.mark.thorough
