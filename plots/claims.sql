@@ -342,6 +342,6 @@ FROM (SELECT min(mean) FILTER (WHERE name NOT IN ('inf', 'nan')) AS finite, min(
 -- claim: worst-dynabro | digits-worst-case | Section 4 (here: digits) | DynaBRO withstands switching identities with any (delta, kappa)-robust aggregator
 SELECT CASE WHEN count(*) = 0 THEN 'not run' WHEN min(mean) >= 0.7 THEN 'agrees' WHEN max(mean) >= 0.7 THEN 'under some readings' ELSE 'no' END,
        printf('worst case with K = 5 in rounds behind rules with a proved kappa: %.3f to %.3f; the lowest is %s', min(mean), max(mean),
-              (SELECT aggregator FROM worst WHERE (worst = 1 OR worst = 'True') AND method = 'dynabro' AND switching <> 'static'
+              (SELECT aggregator FROM worst WHERE worst AND method = 'dynabro' AND switching <> 'static'
                AND aggregator IN ('cwmed', 'cwtm', 'gm', 'krum', 'smea') ORDER BY mean LIMIT 1))
-FROM worst WHERE (worst = 1 OR worst = 'True') AND method = 'dynabro' AND switching <> 'static' AND aggregator IN ('cwmed', 'cwtm', 'gm', 'krum', 'smea');
+FROM worst WHERE worst AND method = 'dynabro' AND switching <> 'static' AND aggregator IN ('cwmed', 'cwtm', 'gm', 'krum', 'smea');

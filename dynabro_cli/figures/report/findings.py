@@ -104,14 +104,16 @@ def _shown(ranked: Ranking) -> dict[str, Any]:
                 worst["shade"] = str(shade(first.worst))
                 rows.append([row, texts, worst, f"{first.mean_rank:.2g}"])
         panels.append({"title": title, "columns": columns, "rows": rows})
-    texts = {"sentence": ranked.sentence, "notes": ranked.notes}
-    return texts | {"panels": panels, "differences": _differences(ranked.pairs)}
+    return {
+        "sentence": ranked.sentence,
+        "notes": ranked.notes,
+        "panels": panels,
+        "differences": _differences(ranked.pairs),
+    }
 
 
 def _differences(pairs: Sequence[Pair]) -> Table:
-    """Return a table of pairs of rows: the mean difference over common seeds, with its interval and
-    the side that is better.
-    """
+    """Return a table of pairs of rows: the mean difference over common seeds, with its interval."""
     rows = [
         [
             ", ".join(filter(None, (pair.panel, pair.column))),
