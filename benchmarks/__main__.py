@@ -58,6 +58,16 @@ def iteration(
 
 
 @app.command()
+def separation(
+    draws: Annotated[int, typer.Option(min=100, help="Simulated comparisons of each row.")] = 4000,
+) -> None:
+    """How often paired tests separate equal methods."""
+    from benchmarks.separation import measure
+
+    print(measure(draws))
+
+
+@app.command()
 def scaling(
     workers: Annotated[list[int], typer.Option(min=3, help="m; repeat for more.")] = [  # noqa: B006
         5,

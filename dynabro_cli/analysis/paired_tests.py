@@ -69,7 +69,7 @@ def half_width(std: Any, count: Any) -> Any:
 
 def student(values: Sequence[float]) -> Interval:
     """Return Student's interval mean +- t s/sqrt(n); it supposes that the values are normal."""
-    if len(values) < 2:
+    if len(values) < 2 or not np.isfinite(values).all():
         return Interval(math.nan, math.nan)
     mean, std = float(np.mean(values)), float(np.std(values, ddof=1))
     half = float(half_width(std, len(values)))
@@ -81,7 +81,7 @@ def bootstrap(values: Sequence[float]) -> Interval:
     values or so.
     """
     count = len(values)
-    if count < 2:
+    if count < 2 or not np.isfinite(values).all():
         return Interval(math.nan, math.nan)
     generator = np.random.default_rng(BOOTSTRAP_SEED)
     draws = generator.integers(count, size=(BOOTSTRAP_RESAMPLES, count))
@@ -91,26 +91,32 @@ def bootstrap(values: Sequence[float]) -> Interval:
 
 
 def paired_t(differences: Sequence[float]) -> float:
-    """Return the two-sided p of the paired t-test: 1 if all differences are 0, NaN if they have no
-    spread to judge by.
+    """Return the two-sided p of the paired t-test: 1 if all differences are 0, NaN for one pair or
+    an infinite difference.
+
+    Accuracies have steps. If k of n pairs differ and the others do not, or if all differ equally, p
+    is at least 2/2^k, the least p of Wilcoxon's signed-rank test for k pairs. Else equal methods
+    would be separated too often (``python -m benchmarks separation``).
     """
     from scipy.special import stdtr  # ttest_1samp takes a hundred times as long
 
-    count = len(differences)
-    if count > 1 and not any(differences):
+    count, changed = len(differences), sum(map(bool, differences))
+    if count > 1 and not changed:
         return 1.0
-    if count < 2 or not np.ptp(differences) > ROUNDING * max(map(abs, differences)):
+    if count < 2 or not np.isfinite(differences).all():
         return math.nan
+    least = 2.0 ** (1 - changed)
+    if np.ptp(differences) <= ROUNDING * max(map(abs, differences)):
+        return least
     t = float(np.mean(differences)) / (float(np.std(differences, ddof=1)) / math.sqrt(count))
-    return 2 * float(stdtr(count - 1, -abs(t)))
+    p = 2 * float(stdtr(count - 1, -abs(t)))
+    return max(p, least) if changed < count else p
 
 
 def paired(differences: Sequence[float]) -> Paired:
     """Test if the differences of pairs are 0 on average.
 
-    Differences that are all 0 have p = 1. If they are equal up to rounding, and not 0, they have no
-    spread to judge by, and p_t is NaN. Wilcoxon's test ignores pairs without a difference; its
-    smallest p for n pairs is 2/2^n.
+    Wilcoxon's test ignores pairs without a difference; its smallest p for n pairs is 2/2^n.
     """
     from scipy.stats import wilcoxon
 
@@ -123,8 +129,10 @@ def paired(differences: Sequence[float]) -> Paired:
 
 
 def differences(a: Mapping[Any, float], b: Mapping[Any, float]) -> list[float]:
-    """Return a - b for each seed that both have; NaNs are left out."""
-    shared = [a[seed] - b[seed] for seed in a if seed in b]
+    """Return a - b for each seed that both have; NaNs are left out, and two infinite losses are
+    equal.
+    """
+    shared = [a[seed] - b[seed] if a[seed] != b[seed] else 0.0 for seed in a if seed in b]
     return [difference for difference in shared if not math.isnan(difference)]
 
 
@@ -167,9 +175,9 @@ def groups(rows: Sequence[Mapping[Any, float]]) -> Groups:
     """Compare all pairs of rows of values by seed, with paired t-tests over common seeds and Holm's
     correction.
 
-    Two rows are separated if the adjusted p is at most ``LEVEL``, or if all differences are equal
-    and not 0. A letter is a largest set of rows of which no two are separated; ``a`` has the row
-    with the highest mean. Letters come from the insert-and-absorb algorithm.
+    Two rows are separated if the adjusted p is at most ``LEVEL``. A letter is a largest set of rows
+    of which no two are separated; ``a`` has the row with the highest mean. Letters come from the
+    insert-and-absorb algorithm.
 
     Reference: Piepho, Journal of Computational and Graphical Statistics 13 (2004).
     """
@@ -180,11 +188,7 @@ def groups(rows: Sequence[Mapping[Any, float]]) -> Groups:
     pairs = list(itertools.combinations(ordered, 2))
     by_pair = [differences(rows[a], rows[b]) for a, b in pairs]
     adjusted = holm([paired_t(values) for values in by_pair])
-    apart = {
-        pair
-        for pair, values, p in zip(pairs, by_pair, adjusted, strict=True)
-        if p <= LEVEL or (len(values) > 1 and math.isnan(p))
-    }
+    apart = {pair for pair, p in zip(pairs, adjusted, strict=True) if p <= LEVEL}
     cliques = [frozenset(ordered)] if ordered else []
     for pair in pairs:
         if pair in apart:
