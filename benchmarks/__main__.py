@@ -61,7 +61,7 @@ def iteration(
 def separation(
     draws: Annotated[int, typer.Option(min=100, help="Simulated comparisons of each row.")] = 4000,
 ) -> None:
-    """How often paired tests separate equal methods."""
+    """Count how often paired tests separate equal methods."""
     from benchmarks.separation import measure
 
     print(measure(draws))

@@ -28,7 +28,9 @@ LARGEST_TEXT = 10_000_000
 """Most bytes of any text: the largest is the list of a million Byzantine workers in ``identities``,
 of 7.9 million bytes.
 """
-SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+MOST_NAME = 200
+"""Most letters of a sweep's name: file systems take 255, and NAME.runs.csv has the most others."""
+SWEEP_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_NAME - 1}}}")
 """Names of sweeps and searches, which are names of files and folders, too."""
 
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")

@@ -139,7 +139,7 @@ SELECT CASE WHEN fixed IS NULL OR least IS NULL THEN 'not run' WHEN fixed = 1 AN
        printf('%d number in each periodic run, %d to %d different ones in each Bernoulli run', fixed, least, most)
 FROM (SELECT max(n) FILTER (WHERE NOT bernoulli) AS fixed, min(n) FILTER (WHERE bernoulli) AS least, max(n) FILTER (WHERE bernoulli) AS most
       FROM (SELECT r.switching LIKE 'bernoulli%' AS bernoulli, count(DISTINCT h.byzantine) AS n
-            FROM results.runs AS r JOIN results.byzantine_histogram AS h ON h.run_id = r.id
+            FROM counted AS r JOIN results.byzantine_histogram AS h ON h.run_id = r.id
             WHERE r.sweep IN ('digits-bernoulli', 'digits-periodic', 'mnist-sf-cwtm') GROUP BY r.id));
 
 -- claim: fig8-digits | digits-bernoulli-dmax048 | Appendix J.2, line 1745 (here: digits) | “similar results to those in the main text are observed when there are fewer than half Byzantine workers in all iterations”
@@ -179,7 +179,7 @@ FROM (SELECT DISTINCT switches FROM runs WHERE sweep = 'momentum-fails-gap' AND 
 
 -- claim: fig3-one | momentum-fails-gap | Appendix E, line 1002 | “under this attack strategy, there is indeed only a single Byzantine machine at a time in all rounds” | setting
 SELECT CASE WHEN count(*) = 0 THEN 'not run' WHEN min(byzantine) = 1 AND max(byzantine) = 1 THEN 'agrees' ELSE 'no' END, printf('%d to %d in the rounds of %d runs', min(byzantine), max(byzantine), count(DISTINCT run_id))
-FROM results.byzantine_histogram WHERE run_id IN (SELECT id FROM results.runs WHERE sweep = 'momentum-fails-gap' AND switching = 'rotating');
+FROM results.byzantine_histogram WHERE run_id IN (SELECT id FROM counted WHERE sweep = 'momentum-fails-gap' AND switching = 'rotating');
 
 -- claim: fig4-diverge | momentum-fails-paths | Appendix E, line 1068 | “The trajectories visibly diverge towards sub-optimal points under dynamic attacks, with the divergence growing as the attack strength, i.e., lambda, is increased”
 SELECT CASE WHEN count(*) = 0 THEN 'not run' WHEN min(step) > 0 THEN 'agrees' ELSE 'no' END,
@@ -266,7 +266,7 @@ FROM (SELECT budget_spent FROM sf_runs WHERE status = 'finished' UNION ALL SELEC
 SELECT CASE WHEN count(*) FILTER (WHERE n >= 5) = 4 THEN 'agrees' ELSE 'not run' END,
        printf('seeds of Figures 1, 6 and 2: %d, %d, %d; on digits %d', max(n) FILTER (WHERE sweep = 'mnist-sf-cwtm'),
               max(n) FILTER (WHERE sweep = 'mnist-alie-gm'), max(n) FILTER (WHERE sweep = 'cifar10-ipm-cwmed'), max(n) FILTER (WHERE sweep = 'digits-periodic'))
-FROM (SELECT sweep, count(DISTINCT seed) AS n FROM results.runs
+FROM (SELECT sweep, count(DISTINCT seed) AS n FROM counted
       WHERE sweep IN ('mnist-sf-cwtm', 'mnist-alie-gm', 'cifar10-ipm-cwmed', 'digits-periodic') GROUP BY sweep);
 
 -- claim: rates-sf | training-details | Appendix J.1, line 1716 | “For the momentum and SGD methods, we used an initial learning rate of eta = 0.01 and for DynaBRO it is eta = 0.05” | setting
@@ -277,23 +277,23 @@ FROM sf_runs;
 SELECT CASE WHEN count(*) = 0 THEN 'not run' WHEN min(learning_rate = 0.01) THEN 'agrees' ELSE 'no' END, printf('in %d of %d runs', sum(learning_rate = 0.01), count(*)) FROM alie_runs;
 
 -- claim: rates-cifar | training-details | Appendix J.2, line 1745 | “we used an initial learning rate of eta = 0.01 for momentum and SGD, and eta = 0.05 for DynaBRO” | setting
-SELECT CASE WHEN NOT EXISTS (SELECT * FROM results.runs WHERE sweep = 'cifar10-ipm-cwmed') THEN 'not run' WHEN cifar = 'SGD 0.01, momentum 0.01, DynaBRO 0.05' THEN 'agrees' ELSE 'no' END,
-       iif(EXISTS (SELECT * FROM results.runs WHERE sweep = 'cifar10-ipm-cwmed'), '', 'planned: ') || cifar FROM training WHERE setting = 'learning rates';
+SELECT CASE WHEN NOT EXISTS (SELECT * FROM counted WHERE sweep = 'cifar10-ipm-cwmed') THEN 'not run' WHEN cifar = 'SGD 0.01, momentum 0.01, DynaBRO 0.05' THEN 'agrees' ELSE 'no' END,
+       iif(EXISTS (SELECT * FROM counted WHERE sweep = 'cifar10-ipm-cwmed'), '', 'planned: ') || cifar FROM training WHERE setting = 'learning rates';
 
 -- claim: sec6-cifar | training-details | Section 6, line 536; Section 6, line 536 | “CIFAR-10 classification with m = 25 workers”; “(1) p = 0.01, D = 10; (2) p = 0.01, D = 50; and (3) p = 0.05, D = 10” | setting
 SELECT CASE WHEN count(*) = 0 THEN 'not run' WHEN min(workers) = 25 AND max(workers) = 25 AND min(switching LIKE '%p=0.01,D=10,%' OR switching LIKE '%p=0.01,D=50,%' OR switching LIKE '%p=0.05,D=10,%') THEN 'agrees' ELSE 'no' END,
-       printf('%d of %d planned runs', count(*), planned('cifar10-ipm-cwmed')) FROM results.runs WHERE sweep = 'cifar10-ipm-cwmed';
+       printf('%d of %d planned runs', count(*), planned('cifar10-ipm-cwmed')) FROM counted WHERE sweep = 'cifar10-ipm-cwmed';
 
 -- claim: ipm | training-details | Appendix J, line 1710 | “We follow ... and use epsilon = 0.1” | setting
 SELECT CASE WHEN count(*) = 0 THEN 'not run' WHEN min(epsilon) = 0.1 AND max(epsilon) = 0.1 THEN 'agrees' ELSE 'no' END, printf('%g in %d runs, on digits and on CIFAR-10 with a quarter of the channels', max(epsilon), count(*))
-FROM (SELECT json_extract(spec, '$.attack.epsilon') AS epsilon FROM results.runs WHERE sweep LIKE 'cifar10-%' OR sweep LIKE 'digits-bernoulli%');
+FROM (SELECT json_extract(spec, '$.attack.epsilon') AS epsilon FROM counted WHERE sweep LIKE 'cifar10-%' OR sweep LIKE 'digits-bernoulli%');
 
 -- claim: appE-settings | training-details | Appendix E, lines 1058 to 1062 | learning rate 5e-3 over T = 3000 rounds; beta from {0.9, 0.99, 0.995}; lambda in {0, 0.5, 1, 2, 5}; 20 seeds | setting
 SELECT CASE WHEN rate IS NULL THEN 'not run' WHEN rate = 0.005 AND rounds = 3000 AND betas = 3 AND lambdas = 5 AND seeds = 20 THEN 'agrees' ELSE 'no' END,
        printf('%g, %d rounds, %d values of beta, %d of lambda, %d seeds', rate, rounds, betas, lambdas, seeds)
 FROM (SELECT max(learning_rate) AS rate, max(rounds) AS rounds, count(DISTINCT json_extract(spec, '$.method.beta')) AS betas,
              count(DISTINCT json_extract(spec, '$.attack.lambda')) AS lambdas, count(DISTINCT seed) AS seeds
-      FROM results.runs WHERE sweep = 'momentum-fails-gap');
+      FROM counted WHERE sweep = 'momentum-fails-gap');
 
 -- claim: tab2-softmax | training-details | Table 2, line 1696 | both networks end in SoftMax | setting
 SELECT CASE WHEN count(*) = 0 THEN 'not run' WHEN sum(model LIKE '%softmax=true%') > 0 THEN 'under some readings' ELSE 'no' END,

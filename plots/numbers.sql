@@ -6,10 +6,10 @@ CREATE VIEW sf AS SELECT *, k(switching) AS k FROM csv_mnist_sf_cwtm;
 CREATE VIEW alie AS SELECT *, k(switching) AS k FROM csv_mnist_alie_gm;
 CREATE VIEW digits_sf AS SELECT *, k(switching) AS k FROM csv_digits_periodic;
 CREATE VIEW digits_alie AS SELECT *, k(switching) AS k FROM csv_digits_alie_gm;
-CREATE TABLE sf_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_sf_cwtm_runs AS c ON c.run_key = r.run_key;
-CREATE TABLE alie_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_alie_gm_runs AS c ON c.run_key = r.run_key;
+CREATE TABLE sf_runs AS SELECT r.*, k(r.switching) AS k FROM counted AS r JOIN csv_mnist_sf_cwtm_runs AS c ON c.run_key = r.run_key;
+CREATE TABLE alie_runs AS SELECT r.*, k(r.switching) AS k FROM counted AS r JOIN csv_mnist_alie_gm_runs AS c ON c.run_key = r.run_key;
 CREATE TABLE switched AS  -- runs in the settings of Figure 1 or 6 on MNIST and digits, whatever the reading
-  SELECT *, k(switching) AS k, iif(attack = 'alie', 6, 1) AS figure FROM results.runs
+  SELECT *, k(switching) AS k, iif(attack = 'alie', 6, 1) AS figure FROM counted
   WHERE (task = 'mnist' OR task = 'digits' AND model = 'mlp') AND budget = 5000 AND validation = 0 AND clock = 'round' AND workers = 17
     AND byzantine = 8 AND status IN ('finished', 'diverged')
     AND (attack IN ('sf', 'sf:negates=gradient') AND aggregator = 'cwtm' OR attack = 'alie' AND aggregator IN ('gm', 'rfa'))
@@ -36,10 +36,10 @@ CREATE TABLE reading_runs AS  -- the runs of Figures 1 and 6 under each reading 
     SELECT column1 AS reading, memoryless.* FROM memoryless JOIN (VALUES ('message'), ('gradient'), ('honest memory'), ('large steps'))
       WHERE model IN ('cnn-mnist', 'mlp') AND (attack = 'alie' AND column1 = 'honest memory') = (aggregator = 'rfa')
     UNION ALL SELECT 'softmax', * FROM memoryless WHERE model = 'cnn-mnist:softmax=true')
-  SELECT task || iif(figure = 1, iif(task = 'mnist', '-sf-cwtm', '-periodic'), '-alie-gm') AS figure, reading, method, switching, k, seed, final_accuracy
-  FROM (SELECT reading, task, figure, iif(method LIKE '%0.99%', 'momentum:beta=0.99', 'momentum') AS method, switching, k, seed, final_accuracy FROM momentum
-        UNION ALL SELECT reading, task, figure, method, switching, k, seed, final_accuracy FROM no_memory);
-CREATE TABLE reading_means AS SELECT figure, reading, method, switching, k, avg(final_accuracy) AS mean, count(*) AS n FROM reading_runs
+  SELECT task || iif(figure = 1, iif(task = 'mnist', '-sf-cwtm', '-periodic'), '-alie-gm') AS figure, reading, method, switching, k, seed, final_accuracy, status
+  FROM (SELECT reading, task, figure, iif(method LIKE '%0.99%', 'momentum:beta=0.99', 'momentum') AS method, switching, k, seed, final_accuracy, status FROM momentum
+        UNION ALL SELECT reading, task, figure, method, switching, k, seed, final_accuracy, status FROM no_memory);
+CREATE TABLE reading_means AS SELECT figure, reading, method, switching, k, avg(final_accuracy) AS mean, count(*) AS n, sum(status = 'diverged') AS diverged FROM reading_runs
   GROUP BY figure, reading, method, switching;
 CREATE VIEW fig1 AS SELECT * FROM reading_means WHERE figure = 'mnist-sf-cwtm';
 CREATE VIEW fig6 AS SELECT * FROM reading_means WHERE figure = 'mnist-alie-gm';
@@ -60,7 +60,7 @@ CREATE TABLE reading_pairs AS  -- DynaBRO (a) against momentum 0.9 (b) at equal 
   UNION ALL SELECT *, NULL FROM pairs WHERE p IS NULL;
 CREATE TABLE bernoulli_runs AS  -- the runs of Figures 2 and 8 on digits under each reading
   SELECT column1 AS reading, method, replace(switching, ',draws=all', '') AS switching, seed, final_accuracy, id
-  FROM results.runs JOIN (VALUES ('message'), ('gradient'), ('all draw'))
+  FROM counted JOIN (VALUES ('message'), ('gradient'), ('all draw'))
   WHERE task = 'digits' AND model = 'mlp' AND attack = 'ipm' AND aggregator = 'cwmed' AND workers = 25 AND budget = 8000 AND switching LIKE 'bernoulli:%'
     AND learning_rate = iif(method = 'dynabro', 0.05, 0.01) AND method IN ('sgd', 'momentum', 'dynabro') AND status IN ('finished', 'diverged')
     AND (column1 = 'all draw') = (switching LIKE '%draws=all') AND (method <> 'momentum' OR attack_entry = iif(column1 = 'gradient', 'gradient', 'state'));
@@ -86,7 +86,7 @@ CREATE TABLE judged AS  -- the readings under which the claims of each figure ar
                  UNION ALL SELECT 'digits-bernoulli', reading FROM bernoulli WHERE method = 'momentum' GROUP BY reading HAVING count(*) = 6)
   ORDER BY figure, reading <> 'message', reading <> 'gradient', reading DESC;
 CREATE TABLE quarter AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
-  FROM results.runs WHERE sweep = 'cifar10-quarter' AND status = 'finished' GROUP BY method, switching;
+  FROM counted WHERE sweep = 'cifar10-quarter' AND status = 'finished' GROUP BY method, switching;
 CREATE TABLE quarter_bounds AS SELECT one.method, one.switching, one.mean AS a, two.mean AS b, min(one.n, two.n) AS n
   FROM quarter AS one JOIN quarter AS two
   ON one.method = two.method AND two.switching = replace(one.switching, 'delta_max=0.72', 'delta_max=0.48')
@@ -102,27 +102,27 @@ CREATE TABLE ends AS
 CREATE VIEW training AS SELECT setting, MNIST AS mnist, "CIFAR-10" AS cifar FROM csv_training_details;
 CREATE TABLE worst AS  -- every cell of digits-worst-case; worst is 1 for the attack with the lowest mean
   SELECT *, name <> 'none' AND row_number() OVER (PARTITION BY name = 'none', method, switching, aggregator ORDER BY mean, id) = 1 AS worst
-  FROM (SELECT method, switching, aggregator, substr(attack, 1, instr(attack || ':', ':') - 1) AS name, avg(final_accuracy) AS mean, count(*) AS n, min(id) AS id
-        FROM results.runs WHERE run_key IN (SELECT run_key FROM csv_digits_worst_case_runs) GROUP BY method, switching, aggregator, attack)
+  FROM (SELECT method, switching, aggregator, substr(attack, 1, instr(attack || ':', ':') - 1) AS name, avg(final_accuracy) AS mean, count(*) AS n, sum(status = 'diverged') AS diverged, min(id) AS id
+        FROM counted WHERE run_key IN (SELECT run_key FROM csv_digits_worst_case_runs) GROUP BY method, switching, aggregator, attack)
   ORDER BY id;
 CREATE TABLE tried_rates AS  -- accuracy on held-out samples at K = 5, and the rate that is best under the worst K
   WITH ends AS (SELECT r.task, r.method, r.learning_rate AS rate, r.switching,
                        (SELECT validation_accuracy FROM results.evaluations AS e WHERE e.run_id = r.id ORDER BY budget DESC LIMIT 1) AS accuracy
-                FROM results.runs AS r WHERE r.sweep IN ('digits-rates', 'mnist-rates')),
+                FROM counted AS r WHERE r.sweep IN ('digits-rates', 'mnist-rates')),
        worst AS (SELECT task, method, rate, rank() OVER (PARTITION BY task, method ORDER BY min(accuracy) DESC, rate) AS place FROM ends GROUP BY task, method, rate)
   SELECT ends.task, method, ends.rate, ends.accuracy, worst.rate AS chosen,
          CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' WHEN 'momentum' THEN 'momentum 0.9' ELSE 'momentum 0.99' END AS label
   FROM ends JOIN worst USING (task, method) WHERE place = 1 AND switching = 'periodic:K=5';
 CREATE VIEW best AS SELECT *, k(switching) AS k FROM (SELECT 'digits' AS task, * FROM csv_digits_best UNION ALL SELECT 'mnist', * FROM csv_mnist_best);
 CREATE TABLE computations AS  -- DynaBRO by both clocks; SGD and momentum, for which the clocks are the same
-  SELECT iif(method LIKE 'dynabro%', clock, 'either') AS counted, method, k(switching) AS k, avg(final_accuracy) AS mean, count(*) AS n,
+  SELECT iif(method LIKE 'dynabro%', clock, 'either') AS counted, method, k(switching) AS k, avg(final_accuracy) AS mean, count(*) AS n, sum(status = 'diverged') AS diverged,
          avg(switches) AS switches, avg(100.0 * dynamic_rounds / rounds) AS dynamic, avg(1.0 * budget_spent / rounds) AS cost
-  FROM results.runs WHERE status IN ('finished', 'diverged')
+  FROM counted WHERE status IN ('finished', 'diverged')
     AND (sweep = 'mnist-sf-cwtm-computations' OR run_key IN (SELECT run_key FROM csv_mnist_sf_cwtm_runs) AND method NOT LIKE 'momentum%' OR run_key IN (SELECT run_key FROM usual WHERE attack = 'sf' AND attack_entry = 'gradient' AND method = 'momentum' AND learning_rate = 0.01))
-    AND seed IN (SELECT seed FROM results.runs WHERE sweep = 'mnist-sf-cwtm-computations')
+    AND seed IN (SELECT seed FROM counted WHERE sweep = 'mnist-sf-cwtm-computations')
   GROUP BY counted, method, switching;
 CREATE TABLE corrections AS
-  SELECT method, count(accepted) AS judged, sum(NOT accepted) AS rejected FROM results.rounds JOIN results.runs AS r ON r.id = run_id
+  SELECT method, count(accepted) AS judged, sum(NOT accepted) AS rejected FROM results.rounds JOIN counted AS r ON r.id = run_id
   WHERE r.sweep = 'mnist-sf-cwtm-computations' GROUP BY method;
 
 -- compare: cifar_quarter | dynabro learning_rate=0.05 | momentum learning_rate=0.01
@@ -159,30 +159,30 @@ SELECT sum(n) AS n, iif(max(n) = 1, 'one seed', iif(min(n) < max(n), min(n) || '
 FROM reading_means WHERE reading = 'message' AND method LIKE 'momentum%' AND figure LIKE 'mnist%';
 
 -- query: runs
-SELECT count(*) AS n FROM results.runs;
+SELECT count(*) AS n FROM counted;
 
 -- query: overview_grids
 SELECT sweep AS "grid", count(*) AS "runs here", planned(sweep) AS "of",
        printf('%.1f h', sum(wall_seconds) / 3600) AS "time of all runs", printf('%.0f s', avg(wall_seconds)) AS "mean of a run"
-FROM results.runs WHERE sweep IS NOT NULL AND status IN ('finished', 'diverged') GROUP BY sweep ORDER BY sweep;
+FROM counted WHERE sweep IS NOT NULL AND status IN ('finished', 'diverged') GROUP BY sweep ORDER BY sweep;
 
 -- query: gpu_runs
 SELECT sum(n) AS n, group_concat('`' || sweep || '`', ' and ') AS sweeps, max(gpu) AS gpu
-FROM (SELECT sweep, count(*) AS n, max(substr(device, instr(device, ' ') + 1)) AS gpu FROM results.runs
+FROM (SELECT sweep, count(*) AS n, max(substr(device, instr(device, ' ') + 1)) AS gpu FROM counted
       WHERE device LIKE 'cuda%' AND status IN ('finished', 'diverged') GROUP BY sweep);
 
 -- query: sf_seeds
 SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n FROM sf;
 
 -- query: sf_diverged
-SELECT 'A red cross means that at least one run diverged; it counts with its last accuracy. ' || coalesce(group_concat(text, ' '), 'No run did.') AS text
+SELECT 'A red cross means that at least one run diverged; each counts as 0.1. ' || coalesce(group_concat(text, ' '), 'No run did.') AS text
 FROM (SELECT printf('With %s: ', iif(method LIKE '%0.99%', 'momentum 0.99', iif(method = 'momentum', 'momentum 0.9', method)))
              || group_concat(printf('%d of %d at %s', diverged, n, iif(switching = 'static', 'static', 'K = ' || CAST(k AS INTEGER))), ', ') || '.' AS text
       FROM (SELECT method, k, switching, sum(status = 'diverged') AS diverged, count(*) AS n FROM sf_runs GROUP BY method, switching ORDER BY method, k)
       WHERE diverged > 0 GROUP BY method);
 
 -- query: alie_diverged
-SELECT 'A red cross means that at least one run diverged; it counts with its last accuracy. ' || coalesce(group_concat(text, ' '), 'No run did.') AS text
+SELECT 'A red cross means that at least one run diverged; each counts as 0.1. ' || coalesce(group_concat(text, ' '), 'No run did.') AS text
 FROM (SELECT printf('With %s: ', iif(method LIKE '%0.99%', 'momentum 0.99', iif(method = 'momentum', 'momentum 0.9', method)))
              || group_concat(printf('%d of %d at %s', diverged, n, iif(switching = 'static', 'static', 'K = ' || CAST(k AS INTEGER))), ', ') || '.' AS text
       FROM (SELECT method, k, switching, sum(status = 'diverged') AS diverged, count(*) AS n FROM alie_runs GROUP BY method, switching ORDER BY method, k)
@@ -205,9 +205,9 @@ SELECT CAST(k AS INTEGER) AS k, seed, final_accuracy FROM sf_runs WHERE method =
 
 -- query: sf_means
 SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(replace(method, 'momentum:', 'momentum, '), 'form=', '') END AS method,
-       printf('%.3f', max(mean) FILTER (WHERE k = 5)) AS "K = 5", printf('%.3f', max(mean) FILTER (WHERE k = 10)) AS "10",
-       printf('%.3f', max(mean) FILTER (WHERE k = 20)) AS "20", printf('%.3f', max(mean) FILTER (WHERE k = 100)) AS "100",
-       printf('%.3f', max(mean) FILTER (WHERE k > 1e9)) AS "static"
+       max(shown(mean, diverged, n)) FILTER (WHERE k = 5) AS "K = 5", max(shown(mean, diverged, n)) FILTER (WHERE k = 10) AS "10",
+       max(shown(mean, diverged, n)) FILTER (WHERE k = 20) AS "20", max(shown(mean, diverged, n)) FILTER (WHERE k = 100) AS "100",
+       max(shown(mean, diverged, n)) FILTER (WHERE k > 1e9) AS "static"
 FROM sf GROUP BY sf.method;
 
 -- query: filters
@@ -217,9 +217,9 @@ SELECT CASE method WHEN 'dynabro' THEN 'none' WHEN 'dynabro:clip=4' THEN 'none, 
        max(n) AS seeds, max(rejected) AS "corrections rejected"
 FROM (SELECT r.method, r.attack, r.final_accuracy,
              count(*) OVER (PARTITION BY r.method, r.attack) AS n,
-             (SELECT printf('%d of %d', sum(o.accepted = 0), count(o.accepted)) FROM results.rounds AS o JOIN results.runs AS q ON q.id = o.run_id
+             (SELECT printf('%d of %d', sum(o.accepted = 0), count(o.accepted)) FROM results.rounds AS o JOIN counted AS q ON q.id = o.run_id
               WHERE q.sweep = 'digits-filter' AND q.method = r.method AND q.attack = 'shift:lambda=1') AS rejected
-      FROM results.runs AS r WHERE r.sweep = 'digits-filter' AND r.status = 'finished')
+      FROM counted AS r WHERE r.sweep = 'digits-filter' AND r.status = 'finished')
 GROUP BY method ORDER BY method <> 'dynabro', method;
 
 -- query: sf_dips
@@ -230,9 +230,9 @@ FROM csv_mnist_sf_cwtm_curves WHERE method = 'dynabro' AND budget <= 4000);
 SELECT CASE figure WHEN 'mnist-sf-cwtm' THEN '1: SF, CWTM' WHEN 'mnist-alie-gm' THEN '6: ALIE, GM' WHEN 'digits-periodic' THEN '1 on digits' ELSE '6 on digits' END AS figure, reading,
        CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' WHEN 'momentum' THEN 'momentum 0.9' ELSE 'momentum 0.99' END AS method,
        iif(min(n) < max(n), min(n) || ' to ' || max(n), max(n)) AS seeds,
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 5), '-') AS "K = 5", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 10), '-') AS "10",
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 20), '-') AS "20", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 100), '-') AS "100",
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE switching = 'static'), '-') AS "static"
+       coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k = 5), '-') AS "K = 5", coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k = 10), '-') AS "10",
+       coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k = 20), '-') AS "20", coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k = 100), '-') AS "100",
+       coalesce(max(shown(mean, diverged, n)) FILTER (WHERE switching = 'static'), '-') AS "static"
 FROM reading_means WHERE method LIKE 'momentum%' OR reading IN ('message', 'softmax') OR reading = 'honest memory' AND method = 'dynabro' AND figure LIKE '%alie%'
 GROUP BY reading_means.figure, reading, reading_means.method
 ORDER BY reading_means.figure NOT LIKE 'mnist%', reading_means.figure DESC, reading <> 'message', reading <> 'gradient', reading DESC, reading_means.method;
@@ -241,8 +241,8 @@ ORDER BY reading_means.figure NOT LIKE 'mnist%', reading_means.figure DESC, read
 SELECT iif(figure = 1, 'SF, CWTM', 'ALIE, ' || iif(aggregator = 'rfa', 'RFA', 'GM')) AS "attack, rule",
        CASE method WHEN 'dynabro' THEN 'DynaBRO' ELSE 'momentum ' || iif(method LIKE '%0.99%', '0.99', '0.9') || iif(method LIKE '%heavy%', ', heavy ball', '') END AS method,
        count(DISTINCT seed) AS seeds,
-       coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE k = 5)), '-') AS "K = 5", coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE k = 100)), '-') AS "100",
-       coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE switching = 'static')), '-') AS "static"
+       coalesce(cell(final_accuracy, status = 'diverged') FILTER (WHERE k = 5), '-') AS "K = 5", coalesce(cell(final_accuracy, status = 'diverged') FILTER (WHERE k = 100), '-') AS "100",
+       coalesce(cell(final_accuracy, status = 'diverged') FILTER (WHERE switching = 'static'), '-') AS "static"
 FROM (SELECT * FROM remembered WHERE task = 'mnist' AND (aggregator = 'rfa' OR method LIKE '%heavy%') UNION ALL SELECT * FROM memoryless WHERE task = 'mnist' AND aggregator = 'rfa' AND method = 'dynabro')
 GROUP BY figure, aggregator, method ORDER BY figure, aggregator, method;
 
@@ -256,9 +256,9 @@ FROM (SELECT figure, aggregator, method, switching, k, avg(final_accuracy) AS me
 
 -- query: alie_means
 SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(method, 'momentum:', 'momentum, ') END AS method,
-       printf('%.3f', max(mean) FILTER (WHERE k = 5)) AS "K = 5", printf('%.3f', max(mean) FILTER (WHERE k = 10)) AS "10",
-       printf('%.3f', max(mean) FILTER (WHERE k = 20)) AS "20", printf('%.3f', max(mean) FILTER (WHERE k = 100)) AS "100",
-       printf('%.3f', max(mean) FILTER (WHERE k > 1e9)) AS "static"
+       max(shown(mean, diverged, n)) FILTER (WHERE k = 5) AS "K = 5", max(shown(mean, diverged, n)) FILTER (WHERE k = 10) AS "10",
+       max(shown(mean, diverged, n)) FILTER (WHERE k = 20) AS "20", max(shown(mean, diverged, n)) FILTER (WHERE k = 100) AS "100",
+       max(shown(mean, diverged, n)) FILTER (WHERE k > 1e9) AS "static"
 FROM alie GROUP BY alie.method;
 
 -- query: alie_seeds
@@ -271,9 +271,9 @@ FROM (SELECT max(mean) AS peak FROM csv_mnist_alie_gm_curves WHERE method NOT LI
 -- query: quarter
 SELECT count(*) AS runs, planned('cifar10-quarter') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds,
        max(workers) AS workers, max(batch_size) AS batch, printf('%,d', max(budget)) AS budget,
-       (SELECT count(DISTINCT e.budget) FROM results.evaluations AS e JOIN results.runs AS q ON q.id = e.run_id WHERE q.sweep = 'cifar10-quarter' AND q.method = 'sgd') AS evaluations,
+       (SELECT count(DISTINCT e.budget) FROM results.evaluations AS e JOIN counted AS q ON q.id = e.run_id WHERE q.sweep = 'cifar10-quarter' AND q.method = 'sgd') AS evaluations,
        printf('%.0f', max(wall_seconds) / 60) AS minutes
-FROM results.runs WHERE sweep = 'cifar10-quarter' AND status IN ('finished', 'diverged');
+FROM counted WHERE sweep = 'cifar10-quarter' AND status IN ('finished', 'diverged');
 
 -- query: quarter_means
 SELECT substr(switching, instr(switching, ':') + 1, instr(switching, ',delta_max') - instr(switching, ':') - 1) AS switching,
@@ -281,19 +281,19 @@ SELECT substr(switching, instr(switching, ':') + 1, instr(switching, ',delta_max
        coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE method = 'sgd')), '-') AS SGD,
        coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE method = 'momentum')), '-') AS "momentum 0.9",
        coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE method = 'dynabro')), '-') AS DynaBRO
-FROM results.runs AS r WHERE r.sweep = 'cifar10-quarter' AND r.status IN ('finished', 'diverged')
+FROM counted AS r WHERE r.sweep = 'cifar10-quarter' AND r.status IN ('finished', 'diverged')
 GROUP BY r.switching ORDER BY "at most" DESC, r.switching;
 
 -- query: quarter_b64
 SELECT count(*) AS runs, planned('cifar10-quarter-b64') AS planned, max(batch_size) AS batch
-FROM results.runs WHERE sweep = 'cifar10-quarter-b64' AND status IN ('finished', 'diverged');
+FROM counted WHERE sweep = 'cifar10-quarter-b64' AND status IN ('finished', 'diverged');
 
 -- query: quarter_b64_means
 SELECT substr(switching, instr(switching, ':') + 1, instr(switching, ',delta_max') - instr(switching, ':') - 1) AS switching,
        coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE method = 'sgd')), '-') AS SGD,
        coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE method = 'momentum')), '-') AS "momentum 0.9",
        coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE method = 'dynabro')), '-') AS DynaBRO
-FROM results.runs WHERE sweep = 'cifar10-quarter-b64' AND status IN ('finished', 'diverged') GROUP BY switching ORDER BY switching;
+FROM counted WHERE sweep = 'cifar10-quarter-b64' AND status IN ('finished', 'diverged') GROUP BY switching ORDER BY switching;
 
 -- query: quarter_orders
 WITH falls AS (SELECT lag(mean) OVER (PARTITION BY switching ORDER BY budget) - mean AS fall FROM csv_cifar10_quarter
@@ -328,7 +328,7 @@ FROM gaps GROUP BY kind, aggregator, method ORDER BY kind, aggregator, gaps.meth
 SELECT printf('%g', lambda) AS lambda, printf('%.3g', (SELECT mean FROM gaps WHERE kind = 'dynamic' AND aggregator = 'cwmed' AND method = 'momentum' AND gaps.lambda = p.lambda)) AS "gap, the lemma's sizes",
        printf('%.3g', avg(final_gap)) AS "gap, as printed",
        printf('%.1f', (SELECT mean FROM gaps WHERE kind = 'dynamic' AND aggregator = 'cwmed' AND method = 'momentum' AND gaps.lambda = p.lambda) / avg(final_gap)) AS "ratio", count(*) AS seeds
-FROM (SELECT final_gap, CAST(substr(attack, instr(attack, 'lambda=') + 7) AS REAL) AS lambda FROM results.runs WHERE attack LIKE 'momentum-tailored:%schedule=printed') AS p
+FROM (SELECT final_gap, CAST(substr(attack, instr(attack, 'lambda=') + 7) AS REAL) AS lambda FROM counted WHERE attack LIKE 'momentum-tailored:%schedule=printed') AS p
 GROUP BY lambda ORDER BY p.lambda;
 
 -- query: history
@@ -343,13 +343,13 @@ FROM csv_history_dependence;
 
 -- query: history_rates
 SELECT max(learning_rate) FILTER (WHERE method LIKE 'dynabro%') AS dynabro, max(learning_rate) FILTER (WHERE method NOT LIKE 'dynabro%') AS others
-FROM results.runs WHERE run_key IN (SELECT run_key FROM csv_history_dependence_runs);
+FROM counted WHERE run_key IN (SELECT run_key FROM csv_history_dependence_runs);
 
 -- query: history_methods
-WITH cells AS (SELECT method, attack, attack_entry, participation, switching, avg(final_accuracy) AS mean FROM results.runs
+WITH cells AS (SELECT method, attack, attack_entry, participation, switching, avg(final_accuracy) AS mean FROM counted
                WHERE sweep = 'history-methods' GROUP BY method, aggregator, attack, attack_entry, participation, switching)
-SELECT (SELECT count(*) FROM results.runs WHERE sweep = 'history-methods') AS runs, planned('history-methods') AS planned,
-       (SELECT iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') FROM results.runs WHERE sweep = 'history-methods') AS seeds,
+SELECT (SELECT count(*) FROM counted WHERE sweep = 'history-methods') AS runs, planned('history-methods') AS planned,
+       (SELECT iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') FROM counted WHERE sweep = 'history-methods') AS seeds,
        max(mean) FILTER (WHERE attack LIKE 'sf:%' AND method <> 'dynabro' AND switching = 'periodic:K=5') AS memory,
        min(mean) FILTER (WHERE attack LIKE 'sf:%' AND method = 'dynabro') AS dynabro,
        min(mean) FILTER (WHERE attack = 'sf' AND method = 'mu2-sgd' AND switching = 'periodic:K=5') AS mu2,
@@ -361,7 +361,7 @@ FROM cells;
 -- query: history_means
 WITH named AS (SELECT *, CASE WHEN method = 'dynabro' THEN 'DynaBRO' WHEN method = 'momentum' THEN 'momentum 0.9' ELSE method END
                          || iif(aggregator LIKE 'ctma%', ' behind ctma', '') || iif(participation < 1, ', half of the workers', '') AS name
-               FROM results.runs WHERE sweep = 'history-methods'),
+               FROM counted WHERE sweep = 'history-methods'),
      flipped AS (SELECT name, k(switching) AS k, iif(avg(final_accuracy) >= 0.9, 1, 0) AS learns FROM named WHERE attack LIKE 'sf:%' GROUP BY name, switching),
      back AS (SELECT name, min(k) FILTER (WHERE learns AND k > coalesce((SELECT max(k) FROM flipped AS low WHERE low.name = flipped.name AND NOT low.learns), 0)) AS k FROM flipped GROUP BY name)
 SELECT name AS method,
@@ -376,7 +376,7 @@ FROM named GROUP BY name ORDER BY min(participation) DESC, min(method), max(leng
 SELECT max(workers) AS workers, max(byzantine) AS byzantine, printf('%,d', max(budget)) AS budget,
        iif(count(DISTINCT seed) = 1, 'there is one seed', 'there are ' || count(DISTINCT seed) || ' seeds') AS seeds,
        iif(min(learning_rate) = max(learning_rate), printf('%g', max(learning_rate)), 'several') AS rate
-FROM results.runs WHERE sweep = 'text-switching';
+FROM counted WHERE sweep = 'text-switching';
 
 -- query: text_ends
 SELECT count(*) FILTER (WHERE method <> 'dynabro' AND switching <> 'static' AND status = 'diverged') AS diverged,
@@ -386,12 +386,12 @@ SELECT count(*) FILTER (WHERE method <> 'dynabro' AND switching <> 'static' AND 
        max(final_loss) FILTER (WHERE method <> 'dynabro' AND switching = 'static') / ln_(2) AS static,
        min(final_loss) FILTER (WHERE method = 'dynabro' AND switching = 'static') / ln_(2) AS dynabro,
        printf('%,d', round(avg(rounds) FILTER (WHERE method = 'dynabro' AND switching = 'static'))) AS rounds
-FROM results.runs WHERE sweep = 'text-switching';
+FROM counted WHERE sweep = 'text-switching';
 
 -- query: text_means
 WITH cells AS (SELECT method, pre_aggregators, aggregator, switching,
-                      iif(avg(final_loss) IS NULL, 'diverged', printf('%.2f', avg(final_loss) / ln_(2))) || printf(' (%.3f)', avg(final_accuracy)) AS cell
-               FROM results.runs WHERE sweep = 'text-switching' GROUP BY method, pre_aggregators, aggregator, switching)
+                      iif(sum(status = 'diverged'), printf('%d of %d diverged', sum(status = 'diverged'), count(*)), printf('%.2f (%.3f)', avg(final_loss) / ln_(2), avg(final_accuracy))) AS cell
+               FROM counted WHERE sweep = 'text-switching' GROUP BY method, pre_aggregators, aggregator, switching)
 SELECT iif(method = 'dynabro', 'DynaBRO', 'momentum 0.9') AS method, iif(pre_aggregators = 'none', '', pre_aggregators || '+') || aggregator AS rule,
        max(cell) FILTER (WHERE switching = 'periodic:K=5') AS "K = 5", max(cell) FILTER (WHERE switching = 'static') AS "static"
 FROM cells GROUP BY cells.method, pre_aggregators ORDER BY cells.method, pre_aggregators DESC;
@@ -399,7 +399,7 @@ FROM cells GROUP BY cells.method, pre_aggregators ORDER BY cells.method, pre_agg
 -- query: history_filters
 SELECT sum(accepted = 1) FILTER (WHERE method = 'dynabro:filter=option1') AS accepted, count(accepted) FILTER (WHERE method = 'dynabro:filter=option1') AS judged,
        max(noise_bound) FILTER (WHERE method = 'dynabro:filter=option2') AS v
-FROM results.rounds JOIN results.runs AS r ON r.id = run_id WHERE r.run_key IN (SELECT run_key FROM csv_history_dependence_runs);
+FROM results.rounds JOIN counted AS r ON r.id = run_id WHERE r.run_key IN (SELECT run_key FROM csv_history_dependence_runs);
 
 -- query: by_rate
 SELECT task, label AS method, printf('%.3f', max(accuracy) FILTER (WHERE rate = 0.003)) AS "0.003", printf('%.3f', max(accuracy) FILTER (WHERE rate = 0.01)) AS "0.01", printf('%.3f', max(accuracy) FILTER (WHERE rate = 0.03)) AS "0.03",
@@ -414,9 +414,9 @@ FROM tried_rates WHERE method LIKE 'momentum%';
 -- query: best_means
 SELECT task, CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' WHEN 'momentum' THEN 'momentum 0.9' ELSE 'momentum 0.99' END AS method,
        iif(min(n) < max(n), min(n) || ' to ' || max(n), max(n)) AS seeds,
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 5), '-') AS "K = 5", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 10), '-') AS "10",
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 20), '-') AS "20", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 100), '-') AS "100",
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k > 1e9), '-') AS "static"
+       coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k = 5), '-') AS "K = 5", coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k = 10), '-') AS "10",
+       coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k = 20), '-') AS "20", coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k = 100), '-') AS "100",
+       coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k > 1e9), '-') AS "static"
 FROM best GROUP BY task, best.method ORDER BY task DESC, max(mean) FILTER (WHERE k = 5) DESC;
 
 -- query: best
@@ -429,10 +429,10 @@ FROM best;
 -- query: best_lost
 SELECT count(*) AS runs, count(*) FILTER (WHERE final_accuracy <= 0.3) AS lost, max(learning_rate) AS rate, printf('%.3f', max(final_accuracy) FILTER (WHERE final_accuracy <= 0.3)) AS highest,
        count(DISTINCT seed) AS seeds, count(DISTINCT iif(final_accuracy <= 0.3, seed, NULL)) AS seeds_lost
-FROM results.runs WHERE sweep = 'mnist-best' AND method = 'dynabro';
+FROM counted WHERE sweep = 'mnist-best' AND method = 'dynabro';
 
 -- query: gradient_best
-SELECT printf('%.3f', final_accuracy) AS mean, learning_rate AS rate FROM results.runs
+SELECT printf('%.3f', final_accuracy) AS mean, learning_rate AS rate FROM counted
 WHERE sweep = 'mnist-best' AND attack_entry = 'gradient' AND method = 'momentum' AND switching = 'periodic:K=5';
 
 -- query: best_pairs
@@ -515,15 +515,15 @@ FROM csv_kappa WHERE rule LIKE 'nnm+%' AND NOT unbounded;
 SELECT group_concat(rule, ', ') AS rules FROM (SELECT DISTINCT rule FROM csv_kappa WHERE unbounded AND rule NOT LIKE 'nnm%' ORDER BY rule);
 
 -- query: worst_seeds
-SELECT max(n) AS n, (SELECT count(*) FROM results.runs WHERE sweep = 'digits-worst-case' AND status = 'diverged') AS diverged,
-       (SELECT max(learning_rate) FROM results.runs WHERE sweep = 'digits-worst-case') AS rate FROM worst;
+SELECT max(n) AS n, (SELECT count(*) FROM counted WHERE sweep = 'digits-worst-case' AND status = 'diverged') AS diverged,
+       (SELECT max(learning_rate) FROM counted WHERE sweep = 'digits-worst-case') AS rate FROM worst;
 
 -- query: worst_cases
 SELECT aggregator AS rule, max(text) FILTER (WHERE method = 'momentum' AND switching = 'static') AS "momentum, fixed",
        max(text) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS "momentum, K = 5",
        max(text) FILTER (WHERE method = 'dynabro' AND switching = 'static') AS "DynaBRO, fixed",
        max(text) FILTER (WHERE method = 'dynabro' AND switching <> 'static') AS "DynaBRO, K = 5"
-FROM (SELECT *, printf('%.3f (%s)', mean, name) AS text FROM worst WHERE worst) GROUP BY aggregator ORDER BY min(rowid);
+FROM (SELECT *, printf('%s: %s', name, shown(mean, diverged, n)) AS text FROM worst WHERE worst) GROUP BY aggregator ORDER BY min(rowid);
 
 -- query: worst_summary
 WITH finite AS (SELECT method, switching, aggregator, min(mean) AS mean FROM worst WHERE name NOT IN ('inf', 'nan', 'none') GROUP BY method, switching, aggregator)
@@ -539,15 +539,15 @@ FROM worst WHERE worst;
 
 -- query: computations_size
 SELECT count(*) AS runs, planned('mnist-sf-cwtm-computations') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds
-FROM results.runs WHERE sweep = 'mnist-sf-cwtm-computations' AND status IN ('finished', 'diverged');
+FROM counted WHERE sweep = 'mnist-sf-cwtm-computations' AND status IN ('finished', 'diverged');
 
 -- query: computations
 SELECT CASE counted WHEN 'computation' THEN 'computations' WHEN 'round' THEN 'rounds' ELSE 'either' END AS "K counts",
        CASE WHEN method = 'dynabro' THEN 'DynaBRO' WHEN method LIKE 'dynabro:filter=%' THEN 'DynaBRO, ' || replace(substr(method, 16), 'option1', 'option 1')
             WHEN method = 'sgd' THEN 'SGD' ELSE replace(method, ':', ', ') END AS method,
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 1), '-') AS "K = 1", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 5), '-') AS "5",
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 10), '-') AS "10", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 20), '-') AS "20",
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 100), '-') AS "100", printf('%.0f', max(switches) FILTER (WHERE k = 5)) AS "switches at K = 5"
+       coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k = 1), '-') AS "K = 1", coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k = 5), '-') AS "5",
+       coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k = 10), '-') AS "10", coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k = 20), '-') AS "20",
+       coalesce(max(shown(mean, diverged, n)) FILTER (WHERE k = 100), '-') AS "100", printf('%.0f', max(switches) FILTER (WHERE k = 5)) AS "switches at K = 5"
 FROM computations GROUP BY counted, computations.method ORDER BY counted = 'either', counted, computations.method;
 
 -- query: computations_ends
@@ -568,36 +568,39 @@ FROM computations;
 CREATE TABLE dynamic_cells AS  -- the cells of the figure on digits; static is in both schedules
   SELECT attack_name AS attack, CASE method WHEN 'sgd' THEN 'SGD' WHEN 'momentum' THEN 'momentum 0.9' WHEN 'dynabro' THEN 'DynaBRO' WHEN 'dynabro:clip=4' THEN 'DynaBRO, clip=4'
                                             ELSE 'DynaBRO, ' || replace(substr(method, 16), 'option1', 'option 1') END AS method,
-         substr(switching, 1, instr(switching || ':', ':') - 1) AS schedule, k(switching) AS k, printf('%.3f (%.3f)', mean, worst) AS text, mean, worst, n, borne, dynamic_rounds
+         substr(switching, 1, instr(switching || ':', ':') - 1) AS schedule, k(switching) AS k, printf('%.3f (%.3f)', mean, worst) || iif(diverged, printf(', %d of %d diverged', diverged, n), '') AS text, mean, worst, n, borne, dynamic_rounds
   FROM csv_digits_dynamic_rounds;
-CREATE TABLE borne AS  -- the largest number of dynamic rounds that each method bears under a schedule, if all numbers were run
-  SELECT attack, method, schedule, coalesce(max(dynamic_rounds) FILTER (WHERE borne), 0) AS most, count(*) AS cells FROM dynamic_cells WHERE schedule <> 'static' GROUP BY attack, method, schedule;
+CREATE TABLE borne AS  -- the numbers of dynamic rounds between which DynaBRO stops bearing a schedule: most is borne, and next is not (NULL: all are)
+  SELECT attack, method, schedule, coalesce(max(dynamic_rounds) FILTER (WHERE borne), 0) AS most, min(dynamic_rounds) FILTER (WHERE NOT borne) AS next, count(*) AS cells
+  FROM dynamic_cells WHERE schedule <> 'static' AND method LIKE 'DynaBRO%' GROUP BY attack, method, schedule;
+CREATE TABLE borne_words AS
+  SELECT *, iif(cells < 4, '-', iif(most, printf('%.0f', most), '0') || iif(next IS NULL, ' or more', printf(' to under %.0f', next))) AS words FROM borne;
 CREATE TABLE thresholds AS  -- each run of the filter beside the run of the same seed at the paper's threshold, V = 1.6
   SELECT r.seed, k(r.switching) AS k, r.switching = 'static' AS static, substr(r.attack, 1, instr(r.attack || ':', ':') - 1) AS attack,
-         json_extract(r.spec, '$.method.noise_bound') AS v, r.final_accuracy AS accuracy, o.final_accuracy AS base
-  FROM results.runs AS r LEFT JOIN results.runs AS o ON o.sweep = r.sweep AND json_extract(o.spec, '$.method.noise_bound') = 1.6
+         json_extract(r.spec, '$.method.noise_bound') AS v, r.final_accuracy AS accuracy, o.final_accuracy AS base, r.status = 'diverged' AS diverged
+  FROM counted AS r LEFT JOIN counted AS o ON o.sweep = r.sweep AND json_extract(o.spec, '$.method.noise_bound') = 1.6
     AND o.switching = r.switching AND o.attack = r.attack AND o.seed = r.seed
   WHERE r.sweep = 'digits-dynamic-thresholds' AND r.status IN ('finished', 'diverged');
 CREATE TABLE threshold_cells AS
-  SELECT v, attack, static, k, avg(accuracy) AS mean, count(*) AS n, avg(accuracy - base) AS gain,
+  SELECT v, attack, static, k, avg(accuracy) AS mean, count(*) AS n, sum(diverged) AS diverged, avg(accuracy - base) AS gain,
          paired_p(accuracy - base) FILTER (WHERE base IS NOT NULL) * (SELECT count(*) FROM (SELECT DISTINCT v, attack, k FROM thresholds WHERE NOT static AND v < 1.6)) AS p
   FROM thresholds GROUP BY v, attack, static, k;
 CREATE TABLE threshold_rejected AS  -- corrections of runs without an attack: all of them are honest
   SELECT json_extract(r.spec, '$.method.noise_bound') AS v, 1.0 * sum(o.accepted = 0) / count(o.accepted) AS share
-  FROM results.runs AS r JOIN results.rounds AS o ON o.run_id = r.id WHERE r.sweep = 'digits-dynamic-thresholds' AND r.attack = 'none' GROUP BY v;
+  FROM counted AS r JOIN results.rounds AS o ON o.run_id = r.id WHERE r.sweep = 'digits-dynamic-thresholds' AND r.attack = 'none' GROUP BY v;
 CREATE TABLE threshold_verdicts AS
   SELECT v, coalesce(max(NOT static AND gain >= 0.05 AND p <= 0.05), 0) AS moves, coalesce(max(static AND gain <= -0.02), 0) AS costs FROM threshold_cells WHERE v < 1.6 GROUP BY v;
 
 -- query: dynamic_mid
 SELECT attack, method, max(text) FILTER (WHERE schedule = 'static') AS "none", coalesce(max(text) FILTER (WHERE k = 68), '-') AS "sqrt(T)/4 = 4", coalesce(max(text) FILTER (WHERE k = 17), '-') AS "sqrt(T) = 17",
        coalesce(max(text) FILTER (WHERE k = 4), '-') AS "4 sqrt(T) = 71", coalesce(max(text) FILTER (WHERE k = 1), '-') AS "T = 285",
-       (SELECT iif(cells < 4, '-', printf('%.0f', most)) FROM borne WHERE borne.attack = dynamic_cells.attack AND borne.method = dynamic_cells.method AND schedule = 'mid-round') AS "borne"
+       coalesce((SELECT words FROM borne_words AS b WHERE b.attack = dynamic_cells.attack AND b.method = dynamic_cells.method AND b.schedule = 'mid-round'), '-') AS "borne"
 FROM dynamic_cells WHERE schedule IN ('static', 'mid-round') GROUP BY attack, method ORDER BY attack DESC, method LIKE 'DynaBRO%', method;
 
 -- query: dynamic_by_computation
 SELECT attack, method, max(text) FILTER (WHERE schedule = 'static') AS "static", coalesce(max(text) FILTER (WHERE k = 476), '-') AS "K = 476", coalesce(max(text) FILTER (WHERE k = 119), '-') AS "119",
        coalesce(max(text) FILTER (WHERE k = 28), '-') AS "28", coalesce(max(text) FILTER (WHERE k = 7), '-') AS "7",
-       (SELECT iif(cells < 4, '-', printf('%.0f', most)) FROM borne WHERE borne.attack = dynamic_cells.attack AND borne.method = dynamic_cells.method AND schedule = 'periodic') AS "borne"
+       coalesce((SELECT words FROM borne_words AS b WHERE b.attack = dynamic_cells.attack AND b.method = dynamic_cells.method AND b.schedule = 'periodic'), '-') AS "borne"
 FROM dynamic_cells WHERE schedule IN ('static', 'periodic') GROUP BY attack, method ORDER BY attack DESC, method LIKE 'DynaBRO%', method;
 
 -- query: dynamic_counts
@@ -609,28 +612,30 @@ FROM dynamic_cells;
 
 -- query: dynamic_sgd
 SELECT max(final_accuracy) FILTER (WHERE learning_rate = 1) AS fast, max(final_accuracy) FILTER (WHERE learning_rate = 0.1) AS slow
-FROM results.runs WHERE sweep = 'digits-dynamic-rounds' AND method = 'sgd' AND attack = 'optimal-ipm' AND switching = 'static' AND seed = 0;
+FROM counted WHERE sweep = 'digits-dynamic-rounds' AND method = 'sgd' AND attack = 'optimal-ipm' AND switching = 'static' AND seed = 0;
 
 -- query: dynamic_noise
-SELECT max(noise_bound) AS high FROM results.runs WHERE sweep LIKE 'digits-dynamic-%';
+SELECT max(noise_bound) AS high FROM counted WHERE sweep LIKE 'digits-dynamic-%';
 
 -- query: dynamic_borne
 SELECT method, max(borne) FILTER (WHERE schedule = 'mid-round') AS "changes in the middle of rounds", max(borne) FILTER (WHERE schedule = 'periodic') AS "changes after every K computations"
-FROM (SELECT method, schedule, iif(sum(cells) < 8, 'not known yet', CAST(round(min(most)) AS INTEGER)) AS borne FROM borne WHERE method LIKE 'DynaBRO%' GROUP BY method, schedule) GROUP BY method ORDER BY method;
+FROM (SELECT method, schedule, iif(sum(cells) < 8, 'not known yet', words) AS borne, min(most) FROM borne_words GROUP BY method, schedule) GROUP BY method ORDER BY method;
 
 -- query: dynamic_filter
-SELECT max(b) FILTER (WHERE attack = 'SF' AND schedule = 'mid-round') AS sf, max(b) FILTER (WHERE attack <> 'SF' AND schedule = 'mid-round') AS strong,
+SELECT (SELECT printf('%.3f and %.3f', max(mean) FILTER (WHERE attack = 'SF'), max(mean) FILTER (WHERE attack <> 'SF')) FROM dynamic_cells WHERE method = 'DynaBRO, option 1' AND schedule = 'mid-round' AND k = 4) AS option1,
+       (SELECT group_concat(printf('%,d', round(switches)), ', ') FROM (SELECT avg(switches) AS switches FROM counted WHERE sweep = 'digits-dynamic-rounds' AND method = 'sgd' AND learning_rate = 0.1 AND switching LIKE 'mid-round%' GROUP BY k(switching) ORDER BY 1)) AS switches,
+       max(b) FILTER (WHERE attack = 'SF' AND schedule = 'mid-round') AS sf, max(b) FILTER (WHERE attack <> 'SF' AND schedule = 'mid-round') AS strong,
        max(b) FILTER (WHERE attack = 'SF' AND schedule = 'periodic') AS sf_periodic, max(b) FILTER (WHERE attack <> 'SF' AND schedule = 'periodic') AS strong_periodic,
        (SELECT min(n) || iif(min(n) = 1, ' seed', ' seeds') FROM dynamic_cells WHERE attack = 'SF') AS sf_seeds, (SELECT min(n) || iif(min(n) = 1, ' seed', ' seeds') FROM dynamic_cells WHERE attack <> 'SF') AS strong_seeds
-FROM (SELECT attack, schedule, iif(sum(cells) < 8, 'not known yet', printf('%.0f with this filter and %.0f without it', max(most) FILTER (WHERE method <> 'DynaBRO'), max(most) FILTER (WHERE method = 'DynaBRO'))) AS b
-      FROM borne WHERE method IN ('DynaBRO', 'DynaBRO, option 1') GROUP BY attack, schedule);
+FROM (SELECT attack, schedule, iif(sum(cells) < 8, 'not known yet', printf('%s with this filter and %s without it', max(words) FILTER (WHERE method <> 'DynaBRO'), max(words) FILTER (WHERE method = 'DynaBRO'))) AS b
+      FROM borne_words WHERE method IN ('DynaBRO', 'DynaBRO, option 1') GROUP BY attack, schedule);
 
 -- query: thresholds
 SELECT printf('%.4g', v) AS "V", printf('1/%.0f', 1.6 / v) AS "threshold, of the paper's", iif(share IS NULL, '-', printf('%.1f%%', 100 * share)) AS "honest corrections rejected",
-       max(printf('%.3f', mean)) FILTER (WHERE attack = 'none') AS "no attack", max(printf('%.3f', mean)) FILTER (WHERE attack = 'sf' AND static) AS "sf: none",
-       max(printf('%.3f', mean)) FILTER (WHERE attack = 'sf' AND k = 17) AS "17", max(printf('%.3f', mean)) FILTER (WHERE attack = 'sf' AND k = 4) AS "71", max(printf('%.3f', mean)) FILTER (WHERE attack = 'sf' AND k = 1) AS "285",
-       max(printf('%.3f', mean)) FILTER (WHERE attack = 'optimal-ipm' AND static) AS "optimal-ipm: none", max(printf('%.3f', mean)) FILTER (WHERE attack = 'optimal-ipm' AND k = 17) AS "17 ",
-       max(printf('%.3f', mean)) FILTER (WHERE attack = 'optimal-ipm' AND k = 4) AS "71 ", max(printf('%.3f', mean)) FILTER (WHERE attack = 'optimal-ipm' AND k = 1) AS "285 ",
+       max(shown(mean, diverged, n)) FILTER (WHERE attack = 'none') AS "no attack", max(shown(mean, diverged, n)) FILTER (WHERE attack = 'sf' AND static) AS "sf: none",
+       max(shown(mean, diverged, n)) FILTER (WHERE attack = 'sf' AND k = 17) AS "17", max(shown(mean, diverged, n)) FILTER (WHERE attack = 'sf' AND k = 4) AS "71", max(shown(mean, diverged, n)) FILTER (WHERE attack = 'sf' AND k = 1) AS "285",
+       max(shown(mean, diverged, n)) FILTER (WHERE attack = 'optimal-ipm' AND static) AS "optimal-ipm: none", max(shown(mean, diverged, n)) FILTER (WHERE attack = 'optimal-ipm' AND k = 17) AS "17 ",
+       max(shown(mean, diverged, n)) FILTER (WHERE attack = 'optimal-ipm' AND k = 4) AS "71 ", max(shown(mean, diverged, n)) FILTER (WHERE attack = 'optimal-ipm' AND k = 1) AS "285 ",
        CASE WHEN v = 1.6 THEN 'the paper''s' WHEN moves AND costs THEN 'moves the curve, has a cost' WHEN moves THEN 'moves the curve' WHEN costs THEN 'has a cost' WHEN min(n) < 5 THEN 'undecided' ELSE 'no' END AS "verdict"
 FROM threshold_cells LEFT JOIN threshold_rejected USING (v) LEFT JOIN threshold_verdicts USING (v) GROUP BY v ORDER BY v DESC;
 
@@ -645,15 +650,15 @@ SELECT CASE WHEN NOT (SELECT count(*) FROM threshold_cells) THEN 'The sweep of t
 FROM (SELECT * FROM threshold_verdicts ORDER BY v DESC);
 
 -- query: dynamic_mnist
-SELECT iif(count(*), '![mnist-dynamic-rounds](../mnist-dynamic-rounds.png)', 'The same sweep on MNIST, `mnist-dynamic-rounds`, has no runs yet.') AS picture FROM results.runs WHERE sweep = 'mnist-dynamic-rounds';
+SELECT iif(count(*), '![mnist-dynamic-rounds](../mnist-dynamic-rounds.png)', 'The same sweep on MNIST, `mnist-dynamic-rounds`, has no runs yet.') AS picture FROM counted WHERE sweep = 'mnist-dynamic-rounds';
 
 -- setup: rivals
 CREATE TABLE hardware_cells AS
-  SELECT aggregator_rule AS rule, method, attack, attack_entry = 'message' AS message, count(*) AS n, avg(accuracy) AS mean, min(accuracy) AS lowest
-  FROM (SELECT iif(pre_aggregators = 'none', '', pre_aggregators || '+') || aggregator AS aggregator_rule, method, attack, attack_entry, iif(status = 'diverged', 0, final_accuracy) AS accuracy
-        FROM results.runs WHERE sweep = 'hardware' AND status IN ('finished', 'diverged')) GROUP BY 1, 2, 3, 4;
+  SELECT aggregator_rule AS rule, method, attack, attack_entry = 'message' AS message, count(*) AS n, avg(accuracy) AS mean, min(accuracy) AS lowest, sum(diverged) AS diverged
+  FROM (SELECT iif(pre_aggregators = 'none', '', pre_aggregators || '+') || aggregator AS aggregator_rule, method, attack, attack_entry, final_accuracy AS accuracy, status = 'diverged' AS diverged
+        FROM counted WHERE sweep = 'hardware' AND status IN ('finished', 'diverged')) GROUP BY 1, 2, 3, 4;
 CREATE TABLE hardware AS  -- a row bears faults if its mean is at most 0.02 below its own without faults
-  SELECT rule, method, rule LIKE '%cwtm' AS declared, free.mean AS free, bits.mean AS bits, bits.lowest AS bits_lowest, exponent.mean AS exponent, exponent.lowest AS exponent_lowest,
+  SELECT rule, method, rule LIKE '%cwtm' AS declared, free.mean AS free, bits.mean AS bits, bits.lowest AS bits_lowest, shown(bits.lowest, bits.diverged, bits.n) AS bits_lost, exponent.mean AS exponent, shown(exponent.lowest, exponent.diverged, exponent.n) AS exponent_lost,
          bits.mean >= free.mean - 0.02 AND exponent.mean >= free.mean - 0.02 AS bears, bits.n AS n, message
   FROM (SELECT rule, method, mean FROM hardware_cells WHERE attack = 'none') AS free
   JOIN (SELECT * FROM hardware_cells WHERE attack = 'bit-flip') AS bits USING (rule, method)
@@ -666,16 +671,16 @@ CREATE TABLE defences AS  -- the defences of the leaderboard's searches, as its 
          CASE WHEN defence LIKE 'method=sgd,%' THEN 'SGD' WHEN defence LIKE 'method=dynabro,%' THEN 'DynaBRO' WHEN defence LIKE '%option1%' THEN 'DynaBRO, option1'
               WHEN defence LIKE '%adaptive%' THEN 'DynaBRO, adaptive' WHEN defence LIKE '%beta=0.99%' THEN 'momentum β=0.99' ELSE 'momentum β=0.9' END AS method
   FROM (SELECT DISTINCT substr(search, instr(search, ': ') + 2) AS defence FROM results.trials WHERE search LIKE 'worst-evade: %' OR search LIKE 'worst-dirichlet: %');
-CREATE TABLE suite_repeated AS  -- the lowest mean over the seeds of the report among the repeated trials of a suite
-  SELECT substr(search, 1, instr(search, ':') - 1) AS name, substr(search, instr(search, ': ') + 2) AS defence, min(mean) AS mean
-  FROM results.trials JOIN results.runs AS first ON first.run_key = json_extract(run_keys, '$[0]')
-  JOIN (SELECT sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching, avg(iif(status = 'diverged', 0, final_accuracy)) AS mean FROM results.runs
+CREATE TABLE suite_repeated AS  -- the trial of a suite with the lowest value, with its mean over the seeds of the report
+  SELECT substr(search, 1, instr(search, ':') - 1) AS name, substr(search, instr(search, ': ') + 2) AS defence, mean, min(value) AS chosen
+  FROM results.trials JOIN counted AS first ON first.run_key = json_extract(run_keys, '$[0]')
+  JOIN (SELECT sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching, avg(final_accuracy) AS mean FROM counted
         WHERE sweep IN ('worst-between', 'worst-dirichlet', 'worst-evade') AND seed >= 5 GROUP BY 1, 2, 3, 4, 5, 6, 7 HAVING count(*) = 10)
     USING (sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching)
   WHERE (number < 38 OR search NOT LIKE 'worst-between%') AND trials.status = 'finished' GROUP BY 1, 2;
 CREATE TABLE dirichlet_runs AS
-  SELECT data <> 'iid' AS differs, method, k(switching) AS k, seed, iif(status = 'diverged', 0, final_accuracy) AS accuracy
-  FROM results.runs WHERE sweep = 'digits-dirichlet' AND status IN ('finished', 'diverged');
+  SELECT data <> 'iid' AS differs, method, k(switching) AS k, seed, final_accuracy AS accuracy, status = 'diverged' AS diverged
+  FROM counted WHERE sweep = 'digits-dirichlet' AND status IN ('finished', 'diverged');
 CREATE TABLE dirichlet_pairs AS  -- DynaBRO against each other method at equal seeds, with Holm's p over the nine tests of one data distribution
   WITH pairs AS (SELECT differs, theirs.method AS rival, k, count(*) AS n, avg(ours.accuracy - theirs.accuracy) AS gain, paired_p(ours.accuracy - theirs.accuracy) AS p
                  FROM dirichlet_runs AS ours JOIN dirichlet_runs AS theirs USING (differs, k, seed) WHERE ours.method = 'dynabro' AND theirs.method <> 'dynabro' GROUP BY 1, 2, 3),
@@ -683,8 +688,8 @@ CREATE TABLE dirichlet_pairs AS  -- DynaBRO against each other method at equal s
   SELECT differs, rival, k, n, gain, min(1, max(steps) OVER (PARTITION BY differs ORDER BY p)) AS holm FROM ranked;
 
 -- query: hardware_rows
-SELECT rule, CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE 'momentum 0.9' || iif(message, ', message', '') END AS method, printf('%.3f', free) AS "no faults", printf('%.3f (%.3f)', bits, bits_lowest) AS "any bit",
-       printf('%.3f (%.3f)', exponent, exponent_lowest) AS "bits of the exponent", iif(bears, 'yes', 'no') AS bears
+SELECT rule, CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE 'momentum 0.9' || iif(message, ', message', '') END AS method, printf('%.3f', free) AS "no faults", printf('%.3f, %s', bits, bits_lost) AS "any bit",
+       printf('%.3f, %s', exponent, exponent_lost) AS "bits of the exponent", iif(bears, 'yes', 'no') AS bears
 FROM hardware ORDER BY declared, rule, method DESC, message;
 
 -- query: hardware_words
@@ -714,7 +719,7 @@ FROM lowest WHERE evade IS NOT NULL AND static IS NOT NULL;
 
 -- query: dirichlet_means
 SELECT iif(differs, 'differ', 'iid') AS data, CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' WHEN 'momentum' THEN 'momentum 0.9' ELSE 'momentum 0.99' END AS method,
-       printf('%.3f', avg(accuracy) FILTER (WHERE k = 5)) AS "K = 5", printf('%.3f', avg(accuracy) FILTER (WHERE k = 20)) AS "K = 20", printf('%.3f', avg(accuracy) FILTER (WHERE k > 1000)) AS static
+       cell(accuracy, diverged) FILTER (WHERE k = 5) AS "K = 5", cell(accuracy, diverged) FILTER (WHERE k = 20) AS "K = 20", cell(accuracy, diverged) FILTER (WHERE k > 1000) AS static
 FROM dirichlet_runs GROUP BY differs, method ORDER BY differs DESC, method = 'dynabro', method;
 
 -- query: dirichlet_pairs
@@ -731,12 +736,12 @@ FROM (SELECT differs, CASE WHEN min(gain > 0 AND holm <= 0.05) THEN 'holds' WHEN
 JOIN (SELECT differs, max(mean) - min(mean) AS range, min(mean) AS least FROM (SELECT differs, avg(accuracy) AS mean FROM dirichlet_runs WHERE method = 'dynabro' GROUP BY differs, k) GROUP BY differs) USING (differs);
 
 -- query: dirichlet_board
-SELECT replace(replace(board.method, 'option1', 'option 1'), 'β=', '') || ', ' || board.rule AS defence, iif(iid.mean IS NULL, '-', printf('%.3f', iid.mean)) AS "iid", printf('%.3f %s', board."between", board.between_group) AS "dirichlet",
+SELECT replace(replace(board.method, 'option1', 'option 1'), 'β=', '') || ', ' || board.rule AS defence, iif(iid.mean IS NULL, '-', printf('%.3f', iid.mean)) AS "iid", printf('%s %s', shown(board."between", board.between_diverged, board.seeds), board.between_group) AS "dirichlet",
        printf('%.3f', board.between_lowest) AS lowest, iif(no_attack IS NULL, '-', printf('%.3f', no_attack)) AS "no attack", '`' || board.between_attack || '`' AS adversary
 FROM csv_leaderboard_dirichlet AS board JOIN defences USING (method, rule) LEFT JOIN (SELECT * FROM suite_repeated WHERE name = 'worst-between') AS iid USING (defence) ORDER BY board."between" DESC;
 
 -- query: dirichlet_board_words
-SELECT count(*) AS rows, sum(between_tied) AS tied, (SELECT group_concat(printf('%s behind `%s` (%.3f)', replace(replace(method, 'option1', 'option 1'), 'β=', ''), rule, "between"), ', ') FROM (SELECT * FROM csv_leaderboard_dirichlet WHERE between_tied ORDER BY "between" DESC)) AS names,
+SELECT count(*) AS rows, sum(between_tied) AS tied, (SELECT group_concat(printf('%s behind `%s` (%.3f, lowest run %.3f)', replace(replace(method, 'option1', 'option 1'), 'β=', ''), rule, "between", between_lowest), ', ') FROM (SELECT * FROM csv_leaderboard_dirichlet WHERE between_tied ORDER BY "between" DESC)) AS names,
        iif(count(*) < 14, printf('Of the 14 rows of the search, %d have ended; `dynabro search worst-dirichlet` makes the others.', count(*)), '') AS missing
 FROM csv_leaderboard_dirichlet;
 
@@ -745,41 +750,46 @@ SELECT count("between") AS rows, sum(between_tied) AS tied, count(*) FILTER (WHE
        min(lost) AS least_lost, max(no_attack_long) AS long_most, min(no_attack_long) AS long_least
 FROM csv_leaderboard;
 
+-- query: board_candidates
+SELECT min(between_candidates) AS least, max(between_candidates) AS most FROM csv_leaderboard;
+
 -- query: board_unfinished
 SELECT iif(count("between") < planned, printf('**%d of the %d searches between rounds have ended.** The others, %s, take more than an hour each: `dynabro search worst-between` makes them.', count("between"), planned,
            (SELECT group_concat(name || ' behind `' || rule || '`', ' and ') FROM (SELECT * FROM (SELECT DISTINCT
               CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' WHEN 'dynabro:filter=option1' THEN 'DynaBRO, option 1' WHEN 'dynabro:filter=adaptive' THEN 'DynaBRO, adaptive'
                           WHEN 'momentum' THEN 'momentum 0.9' ELSE 'momentum 0.99' END AS name, iif(pre_aggregators = 'none', '', pre_aggregators || '+') || aggregator AS rule
-              FROM results.runs WHERE sweep = 'leaderboard-free' AND data = 'iid' AND task = 'digits')
+              FROM counted WHERE sweep = 'leaderboard-free' AND data = 'iid' AND task = 'digits')
             EXCEPT SELECT replace(replace(method, 'option1', 'option 1'), 'β=', ''), rule FROM csv_leaderboard WHERE "between" IS NOT NULL))),
            printf('All %d searches between rounds have ended, and those within rounds, too.', planned)) AS text
-FROM csv_leaderboard, (SELECT count(DISTINCT method || pre_aggregators || aggregator) AS planned FROM results.runs WHERE sweep = 'leaderboard-free' AND data = 'iid' AND task = 'digits');
+FROM csv_leaderboard, (SELECT count(DISTINCT method || pre_aggregators || aggregator) AS planned FROM counted WHERE sweep = 'leaderboard-free' AND data = 'iid' AND task = 'digits');
 
 -- query: board_between_words
-WITH rows AS (SELECT printf('%s behind `%s` (%.3f)', replace(replace(method, 'option1', 'option 1'), 'β=', ''), rule, "between") AS name, method, "between", between_tied FROM csv_leaderboard WHERE "between" IS NOT NULL)
-SELECT printf('They have %.3f to %.3f. Among them are %s.', min("between") FILTER (WHERE between_tied), max("between") FILTER (WHERE between_tied),
+WITH rows AS (SELECT printf('%s behind `%s` (%.3f, lowest run %.3f)', replace(replace(method, 'option1', 'option 1'), 'β=', ''), rule, "between", between_lowest) AS name, method, between_lowest AS lowest, "between", between_tied FROM csv_leaderboard WHERE "between" IS NOT NULL)
+SELECT printf('They have %.3f to %.3f, with lowest runs of %.3f to %.3f. Among them are %s.', min("between") FILTER (WHERE between_tied), max("between") FILTER (WHERE between_tied),
+              min(lowest) FILTER (WHERE between_tied), max(lowest) FILTER (WHERE between_tied),
               (SELECT group_concat(name, ' and ') FROM (SELECT name, max("between") FROM rows WHERE between_tied AND (method = 'SGD' OR method LIKE 'DynaBRO%') GROUP BY method LIKE 'DynaBRO%'))) AS tied,
        coalesce((SELECT printf('The other %s.', iif(count(*) = 1, 'one is ' || max(name), printf('%d have at most %.3f', count(*), max("between")))) FROM rows WHERE NOT between_tied HAVING count(*)), '') AS separated
 FROM rows;
 
 -- query: board_filters
 SELECT group_concat(text, ', and ') AS text FROM (
-    SELECT printf('%.3f to %.3f behind `%s`', min("between"), max("between"), rule) AS text
+    SELECT printf('%.3f to %.3f behind `%s` (lowest run %.3f)', min("between"), max("between"), rule, min(between_lowest)) AS text
     FROM csv_leaderboard WHERE method LIKE 'DynaBRO%' AND "between" IS NOT NULL GROUP BY rule HAVING count(*) > 1);
 
 -- query: board_momentum
-SELECT coalesce((SELECT iif(count(*) = 1, printf('The only row of momentum so far has %.3f.', max("between")), printf('The %d rows of momentum have at most %.3f.', count(*), max("between"))) FROM csv_leaderboard WHERE method LIKE 'momentum%' AND "between" IS NOT NULL HAVING count(*)), '') AS text;
+SELECT coalesce((SELECT iif(count(*) = 1, printf('The only row of momentum so far has %.3f (lowest run %.3f).', max("between"), min(between_lowest)), printf('The %d rows of momentum have at most %.3f (lowest run %.3f).', count(*), max("between"), min(between_lowest))) FROM csv_leaderboard WHERE method LIKE 'momentum%' AND "between" IS NOT NULL HAVING count(*)), '') AS text;
 
 -- query: board_within_words
-SELECT max(within) FILTER (WHERE method LIKE 'DynaBRO%') AS most, max(within) FILTER (WHERE method = 'SGD' AND rule = 'nnm+cwtm') AS sgd,
+SELECT min(within_lowest) FILTER (WHERE method LIKE 'DynaBRO%') AS lowest, max(within_lowest) FILTER (WHERE method = 'SGD' AND rule = 'nnm+cwtm') AS sgd_lowest, min(within_lowest) FILTER (WHERE within_tied) AS tied_lowest,
+       max(within) FILTER (WHERE method LIKE 'DynaBRO%') AS most, max(within) FILTER (WHERE method = 'SGD' AND rule = 'nnm+cwtm') AS sgd,
        sum(within_tied) FILTER (WHERE method NOT LIKE 'DynaBRO%') AS others_tied, sum(within_tied) AS tied,
        min(within) FILTER (WHERE within_tied) AS least, max(within) FILTER (WHERE within_tied) AS best
 FROM csv_leaderboard WHERE within IS NOT NULL;
 
 -- query: board_rows
 SELECT replace(replace(method, 'option1', 'option 1'), 'β=', '') || ', ' || rule AS defence, printf('%g', learning_rate) AS rate, iif("between" IS NULL, '-', printf('%.3f', lost)) AS lost,
-       iif("between" IS NULL, '-', printf('%.3f %s', "between", between_group)) AS "between", iif("between" IS NULL, '-', printf('%.3f', between_lowest)) AS lowest,
-       iif(within IS NULL, '-', printf('%.3f %s', within, within_group)) AS within, iif(within IS NULL, '-', printf('%.3f', within_lowest)) AS "lowest (within)"
+       iif("between" IS NULL, '-', printf('%s %s', shown("between", between_diverged, seeds), between_group)) AS "between", iif("between" IS NULL, '-', printf('%.3f', between_lowest)) AS lowest,
+       iif(within IS NULL, '-', printf('%s %s', shown(within, within_diverged, seeds), within_group)) AS within, iif(within IS NULL, '-', printf('%.3f', within_lowest)) AS "lowest (within)"
 FROM csv_leaderboard ORDER BY "between" IS NULL, "between" DESC, within DESC;
 
 -- query: board_attacks
@@ -789,10 +799,11 @@ FROM csv_leaderboard ORDER BY "between" IS NULL, "between" DESC, within DESC;
 
 -- query: board_gain
 WITH repeated AS (
-    SELECT sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching, avg(iif(status = 'diverged', 0, final_accuracy)) AS mean FROM results.runs
+    SELECT sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching, avg(final_accuracy) AS mean FROM counted
     WHERE sweep IN ('worst-between', 'worst-within') AND seed >= 5 GROUP BY 1, 2, 3, 4, 5, 6, 7 HAVING count(*) = 10),
 chosen AS (
-    SELECT search, number < 38 AS suite, value, mean FROM results.trials JOIN results.runs AS first ON first.run_key = json_extract(run_keys, '$[0]')
+    SELECT search, number < 38 AS suite, mean,
+           (SELECT avg(final_accuracy) FROM json_each(run_keys) JOIN counted ON counted.run_key = json_each.value) AS value FROM results.trials JOIN counted AS first ON first.run_key = json_extract(run_keys, '$[0]')
     JOIN repeated USING (sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching) WHERE trials.status = 'finished'),
 searches AS (SELECT search, min(mean) FILTER (WHERE suite) AS given, min(mean) FILTER (WHERE NOT suite) AS proposed FROM chosen GROUP BY search)
 SELECT count(*) AS searches, sum(proposed < given) AS better, sum(proposed < given - 0.02) AS clearly,
@@ -801,19 +812,19 @@ FROM searches;
 
 -- query: board_mnist_rows
 SELECT replace(replace(mnist.method, 'option1', 'option 1'), 'β=', '') AS method, rule, printf('%.3f', mnist.no_attack) AS "no attack",
-       printf('%.3f %s', mnist."between", mnist.between_group) AS "between rounds", printf('%.3f', mnist.between_lowest) AS "lowest run"
+       printf('%s %s', shown(mnist."between", mnist.between_diverged, mnist.seeds), mnist.between_group) AS "between rounds", printf('%.3f', mnist.between_lowest) AS "lowest run"
 FROM csv_leaderboard_mnist AS mnist ORDER BY mnist."between" DESC;
 
 -- query: board_mnist_signs
-SELECT avg(iif(status = 'diverged', 0, final_accuracy)) AS mean,
+SELECT avg(final_accuracy) AS mean,
        (SELECT min(mean) FROM (
-           SELECT avg(final_accuracy) AS mean FROM results.runs
+           SELECT avg(final_accuracy) AS mean FROM counted
            WHERE sweep LIKE 'mnist-worst-%' AND method = 'sgd' AND aggregator = 'signguard' AND seed BETWEEN 2 AND 6
            GROUP BY attack, attack_entry, switching HAVING count(*) = 5)) AS before
-FROM results.runs WHERE task = 'mnist' AND method = 'sgd' AND aggregator = 'signguard' AND attack = 'rearranged' AND budget = 1000;
+FROM counted WHERE task = 'mnist' AND method = 'sgd' AND aggregator = 'signguard' AND attack = 'rearranged' AND budget = 1000;
 
 -- query: board_mnist
-WITH whole AS (SELECT sweep, method, pre_aggregators, aggregator FROM results.runs WHERE sweep LIKE 'mnist-worst-%' AND seed >= 2
+WITH whole AS (SELECT sweep, method, pre_aggregators, aggregator FROM counted WHERE sweep LIKE 'mnist-worst-%' AND seed >= 2
                GROUP BY sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching HAVING count(*) = 5),
      repeated AS (SELECT count(*) AS trials FROM whole GROUP BY sweep, method, pre_aggregators, aggregator)
 SELECT max(mnist.seeds) AS seeds,

@@ -17,12 +17,13 @@ A template may contain:
   reading;
 - ``{{ disagreements }}``, the sentences that do not agree.
 
-A query sees the tables and views of the database. It also sees ``csv_NAME`` for each NAME.csv of
-this folder (``-`` becomes ``_``, and folders are left out), and ``pairs``, the comparisons that
-numbers.sql names, as made by ``dynabro compare``. The query of a claim returns a verdict and what
-was found. A query with ``:reading`` runs once for each row of the table ``judged`` with its figure;
-the claim then has the verdict of the reading ``MAIN``. The same query judges the figure on digits
-(``ON_DIGITS``).
+A query sees the tables and views of the database, and ``counted``, the table ``runs`` in which a
+run that diverged has the numbers that it counts as (``analysis.diverged``). It also sees
+``csv_NAME`` for each NAME.csv of this folder (``-`` becomes ``_``, and folders are left out), and
+``pairs``, the comparisons that numbers.sql names, as made by ``dynabro compare``. The query of a
+claim returns a verdict and what was found. A query with ``:reading`` runs once for each row of the
+table ``judged`` with its figure; the claim then has the verdict of the reading ``MAIN``. The same
+query judges the figure on digits (``ON_DIGITS``).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau, norm, t, ttest_1samp
 
+from dynabro_cli.analysis.diverged import counted_as, share
 from dynabro_cli.analysis.pairs import compare, side
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import REGISTRIES
@@ -106,7 +108,7 @@ def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
         yield kind, heading.strip(), body.strip()
 
 
-def over_rows(function: Callable[..., float | None]) -> type:
+def over_rows(function: Callable[..., float | str | None]) -> type:
     """Return an SQL aggregate: ``function`` of its columns, without rows that have a NULL; NULL if
     there are no rows.
     """
@@ -120,7 +122,7 @@ def over_rows(function: Callable[..., float | None]) -> type:
             if len(values) == len(row):
                 self.rows.append(values)
 
-        def finalize(self) -> float | None:
+        def finalize(self) -> float | str | None:
             return function(*zip(*self.rows, strict=True)) if self.rows else None
 
     return Aggregate
@@ -148,6 +150,18 @@ def half_width(x: Sequence[float]) -> float | None:
     )
 
 
+def shown(mean: float | None, diverged: float | None, n: float | None) -> str:
+    """Return a mean as a cell of a table, with the number of diverged runs; ``-`` without runs."""
+    words = "-" if mean is None else f"{mean:.3f}"
+    lost = share(diverged or 0, n or 0)
+    return f"{words} ({lost})" if lost else words
+
+
+def cell(x: Sequence[float], diverged: Sequence[float]) -> str:
+    """Return ``shown`` of the runs of a cell."""
+    return shown(sum(x) / len(x), sum(diverged), len(x))
+
+
 def connected(database: Path) -> sqlite3.Connection:
     """Return a connection that sees the database, the CSV files of this folder, and the functions
     of the queries.
@@ -167,6 +181,18 @@ def connected(database: Path) -> sqlite3.Connection:
         table.to_sql(
             "csv_" + re.sub(r"\W", "_", name), connection, index=False, if_exists="replace"
         )
+    connection.create_function("counted_as", 4, counted_as)
+    connection.create_function("shown", 3, shown)
+    names = [row[1] for row in connection.execute("PRAGMA results.table_info(runs)")]
+    columns = ", ".join(
+        f"iif(status = 'diverged', counted_as('{name}', task, model, code_digests), {name}) "
+        f"AS {name}"
+        if name.startswith("final_")
+        else name
+        for name in names
+    )
+    connection.execute(f"CREATE TABLE counted AS SELECT {columns} FROM results.runs")
+    connection.execute("CREATE INDEX by_key ON counted (run_key)")
     connection.create_function(
         "k",
         1,
@@ -179,6 +205,7 @@ def connected(database: Path) -> sqlite3.Connection:
         ("trend", 2, trend),
         ("paired_p", 1, paired_p),
         ("half_width", 1, half_width),
+        ("cell", 2, cell),
     ):
         connection.create_aggregate(name, count, over_rows(function))
     return connection

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dynabro_cli.analysis.diverged import DIVERGED
+from dynabro_cli.analysis.metrics import METRICS
 from dynabro_cli.analysis.paired_tests import half_width
 from dynabro_cli.analysis.pairs import IDENTITIES
 from dynabro_cli.analysis.results import Results, check_means
@@ -26,7 +28,7 @@ def final_values(
     """Return mean and standard deviation over seeds of a number that every run has at its end.
 
     Args:
-        results: The runs; diverged runs count with their last numbers.
+        results: The runs.
         by: Columns of ``runs`` whose values distinguish the points.
         value: The number.
         interval: Bars are Student's 95% interval of the mean, instead of the standard deviation.
@@ -40,7 +42,7 @@ def final_values(
         SpecError: The runs of a point differ in more than their seed.
     """
     check_means(results.runs, by)
-    groups = results.runs.assign(diverged=results.runs["status"] == "diverged").groupby(
+    groups = results.runs.assign(diverged=results.runs["status"] == DIVERGED).groupby(
         list(by), sort=False, dropna=False
     )
     points = seed_means(groups[value]).assign(diverged=groups["diverged"].sum()).reset_index()
@@ -93,8 +95,9 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
     the budget.
 
     Rounds of different cost reach different budgets, so each run is read at the multiples of
-    ``eval_every``, on the straight line between its evaluations; a run that diverged keeps its last
-    value. The interval is Student's, mean +- t s/sqrt(n).
+    ``eval_every``, on the straight line between its evaluations. A run that diverged keeps its last
+    finite value until then, and has the number that it counts as from there on. The interval is
+    Student's, mean +- t s/sqrt(n).
 
     Args:
         results: The runs.
@@ -111,7 +114,9 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
     check_means(results.runs, by, along=True)
     frames = []
     evaluations = dict(tuple(results.evaluations[["run_id", "budget", value]].groupby("run_id")))
+    end = next((metric.final for metric in METRICS.values() if metric.along == value), value)
     needed = dict.fromkeys([*by, "id", "budget", "eval_every", "batch_size", "workers", "status"])
+    needed |= dict.fromkeys(["budget_spent", end])
     chosen = results.runs[[*needed]]  # all columns would make each group slow
     for key, runs in chosen.groupby(list(by), sort=False, dropna=False):
         first = runs.iloc[0]
@@ -123,14 +128,19 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
         grid = np.unique(
             np.append(np.arange(0, first["budget"] + 1, first["eval_every"]), first["budget"])
         )
-        read = [evaluations[run] for run in runs["id"] if run in evaluations]
+        read = [
+            _along(grid, evaluations[run], value, spent if status == DIVERGED else None, last)
+            for run, status, spent, last in zip(
+                runs["id"], runs["status"], runs["budget_spent"], runs[end], strict=True
+            )
+            if run in evaluations
+        ]
         if not read:
             continue
-        # np.interp repeats the last value of a run that diverged early
-        # [seeds, points]
-        values = np.stack([np.interp(grid, points["budget"], points[value]) for points in read])
+        values = np.stack(read)  # [seeds, points]
         count = len(values)
-        std = values.std(0, ddof=1) if count > 1 else np.full(len(grid), np.nan)
+        with np.errstate(invalid="ignore"):  # a spread of infinite losses
+            std = values.std(0, ddof=1) if count > 1 else np.full(len(grid), np.nan)
         half = half_width(std, count)
         mean = values.mean(0)
         low, high = clipped(mean - half, mean + half, value)
@@ -142,11 +152,26 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
             "low": low,
             "high": high,
             "n": count,
-            "diverged": int((runs["status"] == "diverged").sum()),
+            "diverged": int((runs["status"] == DIVERGED).sum()),
         }
         frames.append(pd.DataFrame(dict(zip(by, key, strict=True)) | numbers))
     columns = [*by, "budget", "samples", "mean", "std", "low", "high", "n", "diverged"]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
+
+
+def _along(
+    grid: np.ndarray[Any, Any], points: pd.DataFrame, value: str, end: int | None, last: float
+) -> np.ndarray[Any, Any]:
+    """Return the numbers of a run at the budgets of a grid; ``last`` from ``end`` on, if the run
+    diverged there.
+    """
+    if end is None:
+        return np.asarray(np.interp(grid, points["budget"], points[value]))
+    points = points[np.isfinite(points[value].astype(float))]
+    # np.interp repeats the last value
+    line = np.interp(grid, points["budget"], points[value]) if len(points) else last
+    counted: np.ndarray[Any, Any] = np.where(grid < end, line, last)
+    return counted
 
 
 def fractions(results: Results, by: Sequence[str]) -> pd.DataFrame:

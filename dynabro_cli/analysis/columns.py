@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from dynabro_cli.analysis.diverged import DIVERGED, share
 from dynabro_cli.analysis.metrics import METRIC_PREFIX, METRICS, Metric
-from dynabro_cli.errors import SpecError, did_you_mean
+from dynabro_cli.errors import SpecError, did_you_mean, many
 from dynabro_cli.experiment.effect import BASE, ENTRY, MET, READING, aligned
-from dynabro_cli.experiment.label import CELL, OTHERS
+from dynabro_cli.experiment.label import CELL, OTHERS, telling_apart
 from dynabro_cli.experiment.spec import COMPONENTS, fields, full_name
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ COLUMNS = (
 """Columns of ``runs`` in which runs of one experiment can differ, besides the seed;
 ``with_columns`` adds the reading.
 """
+PROBLEM = ("task", "model", "budget", "workers", "byzantine", "data", READING)
+"""Fields of which a matrix, a line or a worst case has one value, unless the user shows them."""
 TUNING = ("learning_rate", "lr_rule", "lr_drop", "weight_decay", "batch_size")
 """Settings of a defence."""
 RULE = "rule"
@@ -50,6 +53,17 @@ NAMES = {
     "data": "partition",
 }
 """Fields whose name for people is not the column's."""
+
+
+def problem_fields(runs: pd.DataFrame, shown: Iterable[str]) -> list[str]:
+    """Return the fields of the problem in which runs differ, also if they follow from a column of
+    ``shown`` that is not one of them, such as a task per attack.
+    """
+    return telling_apart(
+        runs[list(PROBLEM)].astype(str).to_dict("records"),
+        PROBLEM,
+        [name for name in shown if name in PROBLEM],
+    )
 
 
 def name_of(column: str) -> str:
@@ -335,7 +349,7 @@ def metric_of(results: Results, name: str | None, *, along: bool = False) -> Met
             it is a single number.
     """
     if name is None:
-        name = "accuracy" if results.runs["final_accuracy"].notna().any() else "gap"
+        name = usual_metric(results.runs)
     extra = [
         column.removeprefix(METRIC_PREFIX)
         for column in results.runs
@@ -354,19 +368,30 @@ def metric_of(results: Results, name: str | None, *, along: bool = False) -> Met
             f"--metric {name}"
         )
     if not results.runs[metric.final].notna().any():
+        lost = int((results.runs["status"] == DIVERGED).sum())
+        why = f" ({share(lost, len(results.runs))})" if lost else ""
         raise SpecError(
-            f"no run here has a number for metric={name}. Try: another one of {', '.join(METRICS)}"
+            f"no run here has a number for metric={name}{why}. Try: another one of "
+            f"{', '.join(METRICS)}"
         )
     return metric
+
+
+def usual_metric(runs: pd.DataFrame) -> str:
+    """Return ``accuracy``; ``gap`` if no run has a model."""
+    return "accuracy" if runs["model"].notna().any() else "gap"
 
 
 def having(results: Results, metric: Metric) -> Results:
     """Return the runs that have the metric: for a column of ``recovery`` runs with a number; else
     runs of tasks with one.
 
-    A run whose last accuracy is not a number has diverged, and stays.
+    A run that diverged on a task whose number of classes is unknown has no accuracy, and stays.
     """
     has_metric = results.runs[metric.final].notna()
     if metric.along:
         has_metric = has_metric.groupby(results.runs["task"]).transform("any")
-    return dataclasses.replace(results, runs=results.runs[has_metric])
+    left_out = int((results.runs["status"][~has_metric] == DIVERGED).sum())
+    words = f"{many(left_out, 'diverged run')} without a number left out" if left_out else ""
+    label = ", ".join(filter(None, (results.label, words)))
+    return dataclasses.replace(results, runs=results.runs[has_metric], label=label)

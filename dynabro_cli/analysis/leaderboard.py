@@ -6,11 +6,13 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from dynabro_cli.analysis.columns import method_names
+from dynabro_cli.analysis.diverged import DIVERGED
 from dynabro_cli.analysis.paired_tests import groups
 from dynabro_cli.analysis.results import adversaries_of
 from dynabro_cli.analysis.searches import Searches, file_of, numbers_of
@@ -48,30 +50,42 @@ USUAL = ("gradient", "data")
 BETWEEN, WITHIN = "between", "within"
 RANKED = {BETWEEN: "between rounds", WITHIN: "within rounds"}
 """The columns, in words: identities change between rounds at most, or also within them."""
+NO_OTHERS: Mapping[str, float] = MappingProxyType({})
 LONG = 4
 """The budget of ``lost``, in budgets of the row."""
 
 
 class Worst(NamedTuple):
-    """Some adversaries: the lowest mean, its attack in words, its accuracies by seed, and the
-    lowest accuracy of any run.
+    """The strongest of some adversaries, and its mean.
+
+    Attributes:
+        mean: Its mean accuracy.
+        attack: The adversary in words.
+        seeds: Its accuracies by seed.
+        lowest: The lowest accuracy of any run of all these adversaries.
+        candidates: The number of adversaries.
+        apart: True if other seeds than these chose it, so that the choice does not lower the mean.
+        diverged: Number of its runs that diverged.
     """
 
     mean: float
     attack: str
     seeds: dict[int, float]
     lowest: float
+    candidates: int
+    apart: bool
+    diverged: int
 
 
-NO_ADVERSARY = Worst(math.nan, "", {}, math.nan)
+NO_ADVERSARY = Worst(math.nan, "", {}, math.nan, 0, True, 0)
 
 
 def leaderboard(searches: Searches) -> pd.DataFrame:
     """Return one row per setting that was searched, with the highest accuracy between rounds first.
 
-    For each of ``RANKED`` it has the lowest mean over the seeds, its attack, the lowest accuracy
-    of any run, the letters of the row's groups (see ``groups``), and if a test separates the row
-    from the best.
+    For each of ``RANKED`` it has the mean under the strongest adversary (see ``_lowest``), its
+    attack, the lowest accuracy of any run, the letters of the row's groups (see ``groups``), and if
+    a test separates the row from the best.
 
     Raises:
         NotFoundError: No search has repeated its best trials.
@@ -178,6 +192,10 @@ def _row(
     budget.
     """
     first, name = tried.iloc[0], tried["attack"].map(lambda text: text.partition(":")[0])
+    seeds = {seed for runs in candidates for seed in runs["seed"]}
+    rest = tried[~tried["seed"].isin(seeds)].groupby("cell")[ACCURACY]
+    # a run that diverged on a task of unknown classes is the worst
+    others = rest.agg(lambda values: values.mean(skipna=False)).fillna(-math.inf).to_dict()
     cells = [
         runs
         for runs in candidates
@@ -189,7 +207,7 @@ def _row(
     within = cells if first["any_clock"] or len(between) < len(cells) else []
     unattacked, finite = (
         _lowest(_cells(free)).mean,
-        [_lowest(chosen) for chosen in (between, within)],
+        [_lowest(chosen, others) for chosen in (between, within)],
     )
     row: dict[str, Any] = {
         "method": method,
@@ -203,7 +221,7 @@ def _row(
     }
     for part, chosen in ((STATIC, True), ("switching", False)):
         row[f"{part}_search"] = _lowest(
-            [runs for runs in between if (runs["switching"].iloc[0] == STATIC) == chosen]
+            [runs for runs in between if (runs["switching"].iloc[0] == STATIC) == chosen], others
         ).mean
     for column, worst in zip(RANKED, finite, strict=True):
         row |= {
@@ -211,6 +229,9 @@ def _row(
             f"{column}_lowest": worst.lowest,
             f"{column}_attack": worst.attack,
             f"{column}_seeds": worst.seeds,
+            f"{column}_diverged": worst.diverged,
+            f"{column}_candidates": worst.candidates,
+            f"{column}_apart": worst.apart,
         }
     worst = finite[0] if math.isnan(finite[1].mean) else finite[1]
     return row | {"worst": worst.mean, "worst_attack": worst.attack}
@@ -220,21 +241,42 @@ def _cells(runs: pd.DataFrame) -> list[pd.DataFrame]:
     return [cell for _, cell in runs.groupby("cell", sort=False)]
 
 
-def _lowest(cells: Sequence[pd.DataFrame]) -> Worst:
-    """Return the adversary with the lowest mean over its seeds."""
+def _lowest(cells: Sequence[pd.DataFrame], others: Mapping[str, float] = NO_OTHERS) -> Worst:
+    """Return the adversary with the lowest mean over other seeds, with its mean over the seeds of
+    ``cells``.
+
+    If the same seeds chose and were tested, more candidates would mean a lower number. An adversary
+    without runs at other seeds counts only if its mean here is lower than the chosen one's.
+
+    Args:
+        cells: The runs of each adversary.
+        others: The mean over other seeds, by cell.
+    """
     if not cells:
         return NO_ADVERSARY
     values = [numbers_of(runs, ACCURACY) for runs in cells]
-    place = min(range(len(cells)), key=lambda place: float(values[place].mean()))
+    means = [float(numbers.mean(skipna=False)) for numbers in values]
+    known = [place for place, runs in enumerate(cells) if runs["cell"].iloc[0] in others]
+    place = min(
+        known or range(len(cells)),
+        key=lambda place: others.get(cells[place]["cell"].iloc[0], means[place]),
+    )
+    apart = bool(known)
+    for rival in set(range(len(cells))) - set(known):
+        if means[rival] < means[place]:
+            place, apart = rival, False
     first = cells[place].iloc[0]
     entry = "" if first["attack_entry"] in USUAL else f" at the {first['attack_entry']}"
     clock = "" if first["clocks"] == USUAL_CLOCK else f", clock={first['clock']}"
     attack = f"{first['attack']}{entry}, {first['switching']}{clock}"
     return Worst(
-        float(values[place].mean()),
+        means[place],
         attack,
         values[place].to_dict(),
         float(min(accuracies.min() for accuracies in values)),
+        len(cells),
+        apart,
+        int((cells[place]["status"] == DIVERGED).sum()),
     )
 
 
@@ -251,7 +293,7 @@ def _with_budget(setting: str, factor: int) -> str:
 
 def headline(numbers: pd.DataFrame) -> list[str]:
     """Return a sentence for each column: the rows that are not separated from its best, and the
-    best of the other methods.
+    best of the other methods; lowest runs in brackets.
     """
     lines = []
     for column, words in RANKED.items():
@@ -263,8 +305,14 @@ def headline(numbers: pd.DataFrame) -> list[str]:
             continue
         rules = best.groupby("method", sort=False)["rule"].agg(", ".join)
         named = "; ".join(f"{method} behind {rules[method]}" for method in rules.index)
+        lowest = best[f"{column}_lowest"]
         ends = f"{best[column].iloc[0]:.2f}" + (
             f" to {best[column].iloc[-1]:.2f}" if len(best) > 1 else ""
+        )
+        ends += (
+            f" (lowest runs {lowest.min():.2f} to {lowest.max():.2f})"
+            if len(best) > 1
+            else f" (lowest run {lowest.min():.2f})"
         )
         line = (
             f"{words}: {len(best)} of {len(measured)} defences are not separated from the "

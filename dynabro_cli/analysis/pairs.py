@@ -4,6 +4,7 @@ workers.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,15 +13,16 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.diverged import DIVERGED, counted_as, share
 from dynabro_cli.analysis.metrics import METRICS
-from dynabro_cli.analysis.paired_tests import LEVEL, Paired, holm, paired
+from dynabro_cli.analysis.paired_tests import LEVEL, Paired, differences, holm, paired
 from dynabro_cli.components import PLUS, Registry, format_value, split_text
 from dynabro_cli.components.digests import mixture, versions
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
 from dynabro_cli.experiment.effect import BASE, ENTRY, READING, aligned
 from dynabro_cli.experiment.label import OTHERS, telling_apart
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, canonical, fields, full_name
-from dynabro_cli.store.read.queries import query
+from dynabro_cli.store.read.queries import query, warn_of_missed
 from dynabro_cli.store.tables import HAS_RESULT
 
 COMPARED = ("accuracy", "loss", "gap")
@@ -52,6 +54,7 @@ class Cell(NamedTuple):
         holm_wilcoxon: Holm's adjusted p of Wilcoxon's test over all cells.
         better: ``A`` or ``B`` if the adjusted p of the t-test is at most ``LEVEL``; empty
             otherwise.
+        diverged: Number of diverged runs of A, and of B.
     """
 
     labels: Fields
@@ -62,6 +65,7 @@ class Cell(NamedTuple):
     holm_t: float
     holm_wilcoxon: float
     better: str
+    diverged: tuple[int, int] = (0, 0)
 
 
 class Comparison(NamedTuple):
@@ -91,6 +95,9 @@ class Comparison(NamedTuple):
             lines.append(
                 "A and B do not have the same Byzantine workers: pairs share the seed only"
             )
+        pairs = sum(cell.test.n for cell in self.cells)
+        lost = [share(sum(cell.diverged[which] for cell in self.cells), pairs) for which in (0, 1)]
+        lines += [f"{word}: {words}" for word, words in zip("AB", lost, strict=True) if words]
         few = min(cell.test.n for cell in self.cells)
         if few < FEW:
             least = min(1.0, 2 / 2**few)
@@ -111,8 +118,8 @@ def stored_components(engine: Engine) -> dict[str, set[str]]:
 
 
 def usual_metric(engine: Engine, where: str | None) -> str:
-    """Return ``gap`` if no run of a condition has an accuracy, as on the quadratic problem."""
-    sql = f"SELECT COUNT(final_accuracy) FROM runs WHERE {where or 'TRUE'}"
+    """Return ``gap`` if no run of a condition has a model, as on the quadratic problem."""
+    sql = f"SELECT COUNT(model) FROM runs WHERE {where or 'TRUE'}"
     return "accuracy" if next(iter(query(engine, sql).rows))[0] else "gap"
 
 
@@ -205,10 +212,14 @@ def compare(
         raise SpecError(
             "A and B are the same. Try: two different methods, or FIELD=VALUE with two values"
         )
+    for values in (a, b):
+        warn_of_missed(engine, f"sweep = '{values[SWEEP]}'" if SWEEP in values else "")
     stored = _runs(engine, where, METRICS[metric].final)
     runs = [
         {**stored[place], **values, "stored": stored[place]} for place, values in aligned(stored)
     ]
+    without = [_having([run for run in runs if math.isnan(run["value"])], side) for side in (a, b)]
+    runs = [run for run in runs if not math.isnan(run["value"])]
     sides = [_having(runs, given) for given in (a, b)]
     varied = {name for name in (*a, *b) if a.get(name) != b.get(name)}
     kept = [name for name, field in fields().items() if name not in {*a, *b} and field.result]
@@ -225,7 +236,8 @@ def compare(
         )
         pairs = [(first[key], second[key]) for key in first if key in second]
     if not pairs:
-        raise NotFoundError(_why(sides, [name for name in kept if name != "seed"], where))
+        names = [name for name in kept if name != "seed"]
+        raise NotFoundError(_why(sides, names, where, metric, without))
     _check_reading(pairs, kept, a, b)
     cells = _cells(pairs, [name for name in kept if name != "seed"], higher=metric == "accuracy")
     # ids, because aligned may have a run several times: once for each adversary that others met
@@ -301,7 +313,14 @@ def _cells(
         groups.setdefault(tuple(pair[0][name] for name in kept), []).append(pair)
     names = [name for name in NAMES if name in kept]
     apart = telling_apart([group[0][0] for group in groups.values()], names, ())
-    tests = [paired([a["value"] - b["value"] for a, b in group]) for group in groups.values()]
+    tests = [
+        paired(
+            differences(
+                *({pair[which]["seed"]: pair[which]["value"] for pair in group} for which in (0, 1))
+            )
+        )
+        for group in groups.values()
+    ]
     by_t, by_ranks = holm([test.p_t for test in tests]), holm([test.p_wilcoxon for test in tests])
     cells = []
     for which, word in enumerate("AB"):
@@ -315,6 +334,7 @@ def _cells(
             sum(pair[which]["value"] for pair in group) / len(group) for which in (0, 1)
         )
         seeds = tuple(int(pair[0]["seed"]) for pair in group)
+        lost = [sum(pair[which]["status"] == DIVERGED for pair in group) for which in (0, 1)]
         labels = {name: group[0][0][name] for name in apart}
         cells.append(
             Cell(
@@ -326,6 +346,7 @@ def _cells(
                 p_value,
                 p_by_ranks,
                 ahead if p_value <= LEVEL else "",
+                (lost[0], lost[1]),
             )
         )
     return sorted(cells, key=lambda cell: [_natural(value) for value in cell.labels.values()])
@@ -354,18 +375,21 @@ def _natural(value: Any) -> list[tuple[int, float, str]]:
 
 
 def _runs(engine: Engine, where: str | None, column: str) -> list[Fields]:
-    """Return the runs with a result and a number in ``column``, as fields by name, with ``value``
-    and ``id``.
+    """Return the runs with a result as fields by name, with ``status``, ``id``, and ``value``, the
+    number in ``column`` that counts; NaN without one.
     """
     condition = f"AND ({where})" if where else ""
     names = ", ".join((*fields(), SWEEP, "code_digests"))
     table = query(
         engine,
-        f"SELECT id, {column} AS value, {names} FROM runs WHERE {HAS_RESULT} {condition} "
+        f"SELECT id, status, {column} AS value, {names} FROM runs WHERE {HAS_RESULT} {condition} "
         "ORDER BY id",
     )
-    rows = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
-    return [row for row in rows if row["value"] is not None]
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    for row in rows:
+        if row["status"] == DIVERGED:
+            row["value"] = counted_as(column, row["task"], row["model"], row["code_digests"])
+    return [{**row, "value": math.nan if row["value"] is None else row["value"]} for row in rows]
 
 
 def _by(
@@ -390,10 +414,22 @@ def _by(
     return by_key
 
 
-def _why(sides: Sequence[Sequence[Fields]], kept: Sequence[str], where: str | None) -> str:
-    """Explain why nothing pairs."""
+def _why(
+    sides: Sequence[Sequence[Fields]],
+    kept: Sequence[str],
+    where: str | None,
+    metric: str,
+    without: Sequence[Sequence[Fields]],
+) -> str:
+    """Explain why nothing pairs; ``without`` are the runs of the sides without a number."""
     within = " among the runs of --where" if where else ""
-    for side_runs, word in zip(sides, ("A", "B"), strict=True):
+    for side_runs, word, lacking in zip(sides, ("A", "B"), without, strict=True):
+        if not side_runs and lacking:
+            lost = share(sum(run["status"] == DIVERGED for run in lacking), len(lacking))
+            return (
+                f"{word}: {many(len(lacking), 'run')}{within} with these values, without a number "
+                f"for metric={metric}{f' ({lost})' if lost else ''}. Try: another --metric"
+            )
         if not side_runs:
             return (
                 f"{word}: no run{within} with a result has these values. Try: dynabro runs, "

@@ -23,11 +23,14 @@ from dynabro_cli.analysis.columns import (
     metric_of,
     name_of,
     ordered,
+    problem_fields,
     split_columns,
     text_of,
     tick,
     with_columns,
 )
+from dynabro_cli.analysis.diverged import DIVERGED, mark_note
+from dynabro_cli.analysis.diverged import mark as lost_mark
 from dynabro_cli.analysis.paired_tests import (
     LEVEL,
     differences,
@@ -134,13 +137,20 @@ class Ranking(NamedTuple):
     def sentence(self) -> str:
         """The answer in a sentence or two, for the first matrix."""
         first = self.panel(self.panels[0])
-        rows = first.drop_duplicates("row").dropna(subset="worst")
-        if len(rows) < 2:
+        where = f"{self.panels[0]}: " if self.panels[0] else ""
+        missing = _missing(first)
+        rows = first.drop_duplicates("row")
+        rows = rows[~rows["row"].isin(list(missing))].dropna(subset="worst")
+        if len(rows) < 2 and not missing:
             return ""
+        lacks = "; ".join(f"{row} has no run under {columns}" for row, columns in missing.items())
+        if len(rows) < 2:
+            return f"{where}no best worst case: {lacks}."
+        if missing:
+            where += f"of {len(rows)} of {len(rows) + len(missing)} rows ({lacks}), "
         ordered = rows.sort_values("worst", ascending=not self.higher, kind="stable")
         best, second = ordered.iloc[0], ordered.iloc[1]
         leads = first[(first["row"] == best["row"]) & (first["best"] | first["tied"])]
-        where = f"{self.panels[0]}: " if self.panels[0] else ""
         count = first["column"].nunique()
         if count == 1:
             apart = (
@@ -159,6 +169,16 @@ class Ranking(NamedTuple):
             f"{second['worst_column']}. "
             f"{best['row']} is best, or tied with the best, in {len(leads)} of {count} columns."
         )
+
+
+def _missing(cells: pd.DataFrame) -> dict[str, str]:
+    """Return the columns without a run of each row of a matrix that has any: rows with other
+    columns have no common worst case.
+    """
+    present = cells.groupby("row", sort=False)["column"].agg(set)
+    columns = list(dict.fromkeys(cells["column"]))
+    without = {row: [name for name in columns if name not in present[row]] for row in present.index}
+    return {str(row): " or ".join(names) for row, names in without.items() if names}
 
 
 def _tied(cells: pd.DataFrame, row: str) -> bool:
@@ -230,7 +250,8 @@ def as_texts(
                 mark = (
                     "" if cell is None else marks[0] if cell.best else marks[1] if cell.tied else ""
                 )
-                line[label(column)] = "-" if cell is None else number(cell, " ", mark="") + mark
+                shown = "-" if cell is None else number(cell, " ", mark="") + mark + lost_mark(cell)
+                line[label(column)] = shown
             worst = f"{first.worst:.3f} ({label(first.worst_column)})"
             lines.append(line | {"worst": worst, "mean rank": f"{first.mean_rank:.2g}"})
     return pd.DataFrame(lines).fillna("-"), bold
@@ -261,9 +282,10 @@ def layout_of(
     """Choose the fields that are rows, columns, and separate matrices.
 
     By default rows are the fields of the defence that vary, columns the fields of the adversary
-    that vary. Every other field that distinguishes runs becomes part of the rows, if it tunes a
-    defence, or gets a matrix per value: a cell is a mean over seeds only. Fields that follow from
-    others, such as a learning rate per method, need no place.
+    that vary. A field of the problem gets a matrix per value. Every other field that distinguishes
+    runs becomes part of the rows, if it tunes a defence, or gets a matrix per value: a cell is a
+    mean over seeds only. Fields that follow from others, such as a learning rate per method, need
+    no place.
     """
     varied = {name for name in COLUMNS if runs[name].nunique(dropna=False) > 1}
     names = tuple(rows) or tuple(
@@ -275,13 +297,11 @@ def layout_of(
         or ("method",)
     )
     shown = {*names, *([*DEFENCE[1:]] if RULE in names else ())}
-    chosen = [name for name in ADVERSARY if name in varied and name not in (*shown, *panels)]
+    above = (*panels, *problem_fields(runs, (*rows, *columns, *panels)))
+    placed = (*shown, *above, *((ENTRY,) if READING in above else ()))
+    chosen = [name for name in ADVERSARY if name in varied and name not in placed]
     across = tuple(columns) or tuple(telling_apart(_texts(runs, chosen), chosen, ()))
     across = across or tuple(name for name in ("attack", "switching") if name not in shown)[:1]
-    above = tuple(panels)
-    # else a row would mix the readings' columns
-    if READING in varied and READING not in shown and READING not in across:
-        across, above = tuple(name for name in across if name != ENTRY), (*above, READING)
     if (
         not rows
         and not panels
@@ -343,15 +363,18 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
             f"{len(orders['panel'])} matrices, and "
             f"{MOST_PANELS} can be read. Try: --where with a condition on the runs"
         )
-    named = runs.assign(**labels, diverged=runs["status"] == "diverged")
+    named = runs.assign(**labels, diverged=runs["status"] == DIVERGED)
     keys = ["panel", "row", "column"]
     check_means(named, keys)
     # a seed counts once, also if equal runs have several texts, or are in several sweeps
-    seeds = named.groupby([*keys, "seed"], sort=False)[value].agg(
-        lambda values: values.mean(skipna=False)
+    seeds = named.groupby([*keys, "seed"], sort=False).agg(
+        value=(value, lambda values: values.mean(skipna=False)),
+        diverged=("diverged", "max"),
+        id=("id", "min"),
     )
-    groups = seeds.groupby(level=keys, sort=False)
-    cells = seed_means(groups).assign(diverged=named.groupby(keys, sort=False)["diverged"].sum())
+    groups = seeds["value"].groupby(level=keys, sort=False)
+    lost = seeds["diverged"].groupby(level=keys, sort=False).sum()
+    cells = seed_means(groups).assign(diverged=lost)
     order = itertools.product(orders["panel"], orders["row"], orders["column"])
     cells = cells.reindex([key for key in order if key in cells.index]).rename_axis(keys)
     half = half_width(cells["std"], cells["n"])
@@ -359,7 +382,11 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
     cells = cells.assign(half=(high - low) / 2).reset_index()
     cells["low"], cells["high"] = (ends.to_numpy() for ends in clipped(low, high, value))
     frame = cells[[*keys, "mean", "half", "std", "low", "high", "n", "diverged"]]
-    pairs = _pairs({key: scores.droplevel(keys).to_dict() for key, scores in groups}, orders)
+    scores, ids = (
+        {key: part.droplevel(keys).to_dict() for key, part in parts}
+        for parts in (groups, seeds["id"].groupby(level=keys, sort=False))
+    )
+    pairs = _pairs(scores, ids, orders)
     return Ranking(
         layout,
         orders["row"],
@@ -368,7 +395,7 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
         _judged(frame, pairs, higher=higher),
         pairs,
         higher,
-        _notes(runs, labels["row"], frame, pairs, orders),
+        _notes(named, labels["row"], frame, pairs, orders),
     )
 
 
@@ -421,9 +448,18 @@ def label_order(runs: pd.DataFrame, names: Sequence[str], labels: pd.Series[Any]
     return sorted(by_label, key=lambda label: by_label[label])
 
 
-def _pairs(scores: Mapping[Any, Mapping[int, float]], orders: dict[str, list[str]]) -> list[Pair]:
-    """Return every pair of rows in every column; ``scores`` has the numbers of a cell by seed."""
-    pairs = []
+def _pairs(
+    scores: Mapping[Any, Mapping[int, float]],
+    ids: Mapping[Any, Mapping[int, int]],
+    orders: dict[str, list[str]],
+) -> list[Pair]:
+    """Return every pair of rows in every column; ``scores`` has the numbers of a cell by seed, and
+    ``ids`` the runs.
+
+    Methods without a memory are in the matrix of each reading, with the same runs: Holm's
+    correction counts their test once.
+    """
+    pairs, tests = [], []
     for panel, column in itertools.product(orders["panel"], orders["column"]):
         for a, b in itertools.combinations(orders["row"], 2):
             sides = (scores.get((panel, row, column), {}) for row in (a, b))
@@ -431,8 +467,10 @@ def _pairs(scores: Mapping[Any, Mapping[int, float]], orders: dict[str, list[str
             if values:
                 numbers = (float(np.mean(values)), *student(values), paired_t(values))
                 pairs.append(Pair(panel, column, a, b, len(values), *numbers, math.nan))
-    adjusted = holm([pair.p for pair in pairs])
-    return [pair._replace(holm=p) for pair, p in zip(pairs, adjusted, strict=True)]
+                tests.append(tuple(frozenset(ids[panel, row, column].values()) for row in (a, b)))
+    once = dict(zip(tests, (pair.p for pair in pairs), strict=True))
+    adjusted = dict(zip(once, holm(list(once.values())), strict=True))
+    return [pair._replace(holm=adjusted[test]) for pair, test in zip(pairs, tests, strict=True)]
 
 
 def _judged(cells: pd.DataFrame, pairs: Sequence[Pair], *, higher: bool) -> pd.DataFrame:
@@ -490,9 +528,7 @@ def _notes(
     if fair:
         notes.append(fair)
     if cells["diverged"].any():
-        notes.append(
-            f"{many(int(cells['diverged'].sum()), 'diverged run')} counted with the last number"
-        )
+        notes.append(mark_note(runs.loc[runs["diverged"], "id"].nunique()))
     whole = math.prod(map(len, orders.values()))
     if len(cells) < whole:
         notes.append(f"{whole - len(cells)} of {whole} cells have no run")

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.diverged import counted
 from dynabro_cli.analysis.metrics import METRIC_PREFIX
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import DatabaseError, SpecError
@@ -116,6 +117,8 @@ class Results:
 def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> pd.DataFrame:
     """Return the runs with a result that satisfy an SQL condition, in the form of ``Results.runs``.
 
+    Runs that diverged have the numbers that they count as.
+
     Args:
         engine: The database, open for reading.
         where: The condition; None for all runs.
@@ -145,6 +148,7 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
         runs = runs.merge(
             _wide(metrics, ["run_id"]).rename(columns={"run_id": "id"}), on="id", how="left"
         )
+    runs = counted(runs)
     if not sweeps:
         return runs
     listed = query(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from dynabro_cli.analysis.diverged import DIVERGED, counted_as
 from dynabro_cli.analysis.paired_tests import mean_and_std
 from dynabro_cli.analysis.selection import sweep_text
 from dynabro_cli.components.digests import CodeComparison, compare
@@ -132,17 +133,22 @@ def _findings(search: Search, study: Study, connection: Connection) -> Findings:
 def _found(
     row: Trial, study: Study, search: Search, repeats: Sequence[Run], ends: Mapping[str, RunEnd]
 ) -> Found:
+    goal = GOALS[search.goal]
     values = [
-        end.value
-        for run in repeats
-        if (end := ends.get(run.key)) is not None and end.value is not None
+        counted_as(
+            goal.final or goal.evaluated, repeat.fields["task"], repeat.fields["model"], None
+        )
+        if end.status == DIVERGED
+        else end.value
+        for repeat in repeats
+        if (end := ends.get(repeat.key)) is not None and end.value is not None
     ]
     complete = len(values) == len(repeats) > 0
     choices = study.choices(row.parameters)
     sign = -1 if search.maximize else 1
     run = study.again(row, search.seeds[:1])[0]
     if complete:  # the run that shows the finding most clearly
-        run = min(repeats, key=lambda repeat: sign * (ends[repeat.key].value or 0))
+        run = repeats[min(range(len(repeats)), key=lambda place: sign * values[place])]
     return Found(row, choices, run, value_or_inf(row), tuple(values) if complete else ())
 
 

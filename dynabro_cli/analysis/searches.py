@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pandas as pd
-import yaml
 from sqlalchemy import Engine
 
 from dynabro_cli.analysis.results import adversaries_of, cells_of, read_runs
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.store.open.translation import translated_errors
 from dynabro_cli.store.read.queries import query
-from dynabro_cli.store.read.searches import GOALS, file_text, is_sweep
+from dynabro_cli.store.read.searches import GOALS, described, file_text, is_sweep
 
 
 @dataclass(frozen=True)
@@ -78,14 +77,10 @@ class Searches(NamedTuple):
 
 
 def numbers_of(runs: pd.DataFrame, goal: str) -> pd.Series[Any]:
-    """Return the optimised number of each run, by its seed; the worst number for a run that
-    diverged.
-    """
-    source = GOALS[goal]
-    values = (
-        runs[source.final].astype(float) if source.final else pd.Series(math.nan, index=runs.index)
-    )
-    return values.mask(runs["status"] == "diverged", source.worst).set_axis(runs["seed"])
+    """Return the optimised number of each run, by its seed."""
+    final = GOALS[goal].final
+    values = runs[final].astype(float) if final else pd.Series(math.nan, index=runs.index)
+    return values.set_axis(runs["seed"])
 
 
 def read_searches(engine: Engine, where: str | None) -> Searches:
@@ -109,6 +104,11 @@ def read_searches(engine: Engine, where: str | None) -> Searches:
     names = list(dict.fromkeys(map(file_of, trials["search"])))
     about = {name: search for name in names if (search := _about(engine, name)) is not None}
     trials = trials[trials["search"].map(file_of).isin(list(about))].reset_index(drop=True)
+    if trials.empty:
+        raise NotFoundError(
+            f"{', '.join(map(repr, names))}: the text of the search cannot be read. Try: dynabro "
+            "db check"
+        )
     # the table has NULL for an infinite value; a trial that has finished has a value
     done = (trials["status"] == "finished") & trials["value"].isna()
     trials = trials.assign(
@@ -129,8 +129,8 @@ def file_of(search: str) -> str:
 def _about(engine: Engine, name: str) -> About | None:
     with translated_errors(engine.url), engine.connect() as connection:
         text, with_sweep = file_text(connection, name), is_sweep(connection, name)
-    document = yaml.safe_load(text) if text is not None else None
-    if not isinstance(document, dict):
+    document = described(text)
+    if document is None:
         return None
     if with_sweep:
         warnings.warn(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dynabro_cli.analysis.diverged import DIVERGED, counted_as
 from dynabro_cli.analysis.paired_tests import mean_and_std
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
@@ -24,9 +26,9 @@ from dynabro_cli.store.read.queries import query
 from dynabro_cli.store.tables import HAS_RESULT
 
 SCORES = f"""
-    SELECT run_key, status, validation_accuracy
-    FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds
-    WHERE {HAS_RESULT} AND validation_accuracy IS NOT NULL
+    SELECT run_key, status, validation_accuracy, task, model, code_digests
+    FROM runs LEFT JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds
+    WHERE {HAS_RESULT} AND (validation_accuracy IS NOT NULL OR status = '{DIVERGED}')
 """
 SUFFIX = "-selected"
 """End of the name of a sweep of chosen runs."""
@@ -37,7 +39,7 @@ Values = dict[str, Any]
 
 
 class EndScore(NamedTuple):
-    """End of a run: its status, and the accuracy on the validation split."""
+    """End of a run: its status, and the accuracy on the validation split that counts."""
 
     status: str
     accuracy: float
@@ -52,7 +54,7 @@ class Candidate:
         worst: Values of the adversary's fields at which ``mean`` is lowest.
         mean: Validation accuracy at the end, over seeds; ``std`` with ddof 1, None for one seed.
         seeds: Number of seeds.
-        diverged: Number of these runs that diverged; they count with their last accuracy.
+        diverged: Number of these runs that diverged.
         runs: All runs, not only those at ``worst``.
     """
 
@@ -117,9 +119,14 @@ def choose(
             _candidate(dict(zip(over, values, strict=True)), runs, scores, worst)
             for values, runs in tried.items()
         ]
-        ranked = sorted(candidates, key=lambda candidate: -candidate.mean)
+        ranked = sorted(candidates, key=lambda candidate: -_known(candidate.mean))
         choices.append(Selection(dict(zip(others, configuration, strict=True)), tuple(ranked)))
     return choices
+
+
+def _known(mean: float) -> float:
+    """Return a mean; less than any other if a run diverged on a task of unknown classes."""
+    return -math.inf if math.isnan(mean) else mean
 
 
 def _of(run: Run, names: Sequence[str]) -> tuple[Any, ...]:
@@ -135,7 +142,7 @@ def _candidate(
     spreads = {
         where: mean_and_std([score.accuracy for score in ends]) for where, ends in by_worst.items()
     }
-    lowest = min(spreads, key=lambda where: spreads[where][0])
+    lowest = min(spreads, key=lambda where: _known(spreads[where][0]))
     return Candidate(
         values,
         dict(zip(worst, lowest, strict=True)),
@@ -214,7 +221,13 @@ def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, 
     try:
         engine = open_read_only(database)
         rows = query(engine, SCORES).rows
-        scores = {key: EndScore(status, accuracy) for key, status, accuracy in rows}
+        scores = {
+            key: EndScore(
+                status,
+                counted_as("validation_accuracy", *run) if status == DIVERGED else accuracy,
+            )
+            for key, status, accuracy, *run in rows
+        }
     except NotFoundError:
         scores = {}
     missing = [run for run in planned.runs if run.key not in scores]

@@ -222,9 +222,11 @@ def _row(cell: Cell) -> dict[str, Any]:
         "holm_t": cell.holm_t,
         "holm_wilcoxon": cell.holm_wilcoxon,
         "better": cell.better,
+        "diverged_a": cell.diverged[0],
+        "diverged_b": cell.diverged[1],
     }
     return {
-        name: None if isinstance(value, float) and math.isnan(value) else value
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in values.items()
     }
 
@@ -238,6 +240,8 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 def _texts(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Return the columns and rows for people."""
+    from dynabro_cli.analysis.diverged import share
+
     columns = [*comparison.cells[0].labels, "n", "A", "B", "A - B", "95% t", "95% bootstrap"]
     columns += ["p t", "p Wilcoxon", "Holm t", "Holm Wilcoxon", "better"]
     rows = []
@@ -247,7 +251,12 @@ def _texts(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
         rows.append(
             [
                 *map(str, cell.labels.values()),
-                *(str(test.n), f"{cell.a:.4g}", f"{cell.b:.4g}", f"{test.mean:+.4f}"),
+                str(test.n),
+                *(
+                    f"{mean:.4g}{f' ({words})' if (words := share(lost, test.n)) else ''}"
+                    for mean, lost in zip((cell.a, cell.b), cell.diverged, strict=True)
+                ),
+                f"{test.mean:+.4f}",
                 *(_interval(test.student), _interval(test.bootstrap)),
                 *("-" if math.isnan(number) else f"{number:.2g}" for number in numbers),
                 cell.better or "-",

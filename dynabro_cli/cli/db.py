@@ -226,9 +226,10 @@ def remove(
     from dynabro_cli.store.care import remove as removing
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.open.translation import shown
-    from dynabro_cli.store.read.queries import list_runs
+    from dynabro_cli.store.read.queries import list_runs, warn_of_missed
 
     removal = removing.choose(db, where)
+    warn_of_missed(open_read_only(db), where or "")
     if not removal.runs:
         say(f"no run of {shown(db)} is removed: no run fulfils {where}")
         return

@@ -228,8 +228,8 @@ def query(
     ] = None,
     plugin: Plugins = None,
 ) -> None:
-    """Read the database with SQL; nothing can be written. For the runs of a sweep: WHERE sweep =
-    'NAME'.
+    """Read the database with SQL; nothing can be written. For the runs that a sweep has made: WHERE
+    sweep = 'NAME'; a line says if other sweeps have made some of its runs.
 
     Example: dynabro query "SELECT method, switching, mean, std, n FROM final_accuracy"
     """
@@ -241,8 +241,10 @@ def query(
             f"timeout={timeout:g}: it must be more than 0, and at most {MOST_SECONDS}. Try: "
             "--timeout 10"
         )
-    table = queries.query(open_read_only(db), sql, timeout=timeout)
+    engine = open_read_only(db)
+    table = queries.query(engine, sql, timeout=timeout)
     emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
+    queries.warn_of_missed(engine, sql)
 
 
 def export(

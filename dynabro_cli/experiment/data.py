@@ -263,6 +263,31 @@ def at_hand(text: str, folder: Path | None) -> str | None:
         return None
 
 
+def classes_at_hand(text: str, digest: str | None) -> int | None:
+    """Return a task's number of classes; None if neither the task nor its data say it, as for a
+    plugin that is not loaded.
+
+    Args:
+        text: The task, as in the column ``task``.
+        digest: The digest of a run's data, if it is known: other data may have other classes.
+    """
+    folder = data_directory(None)
+    try:
+        component = REGISTRY.parse(text)
+        task: Task = component.build(TaskSetting(folder))
+        if task.shape is not None:
+            return task.shape.classes
+        if not task.trains_model or digest not in (None, at_hand(text, folder)):
+            return None
+        if task.look is not None:
+            return task.look()[0].classes
+        data = read(component, folder)
+        return data.shape.classes if isinstance(data, Images) else None
+    # a user's task raises anything if its files are missing
+    except Exception:
+        return None
+
+
 @contextlib.contextmanager
 def noting(thread: int | None = None) -> Iterator[dict[str, State]]:
     """Note the state of each file and folder that Python opens for reading within the context,

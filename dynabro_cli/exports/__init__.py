@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import importlib
 import math
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError
+from dynabro_cli.analysis.diverged import DIVERGED, counted_as
+from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError, first_line
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.limits import SWEEP_NAME
 from dynabro_cli.store.origin import read_tags
@@ -45,7 +47,7 @@ class Exported(NamedTuple):
         started: Start time, in seconds since 1970.
         ended: End time.
         points: For each evaluation, the budget (the step of all tools) and finite numbers by name.
-        final: Final scores.
+        final: Final scores; of a run that diverged what it counts as, unless it is infinite.
     """
 
     name: str
@@ -82,12 +84,18 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
         raise NotFoundError(
             "no such run has a result. Try: dynabro runs, which lists the stored runs"
         )
+    before = out.exists()
     try:
         importlib.import_module(f"dynabro_cli.exports.{package}").write(runs, out)
-    except OSError as error:
-        raise CannotWriteError(
-            f"{out} cannot be written ({error.strerror or error}). Try: another --out"
-        ) from error
+    except BaseException as error:
+        # the folder was empty or missing, and a part of an export would block the next one
+        shutil.rmtree(out, ignore_errors=True)
+        if before:
+            out.mkdir(exist_ok=True)
+        if not isinstance(error, Exception):
+            raise
+        reason = getattr(error, "strerror", None) or first_line(error) or type(error).__name__
+        raise CannotWriteError(f"{out} cannot be written ({reason}). Try: another --out") from error
     return len(runs)
 
 
@@ -140,7 +148,14 @@ def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[
             row["started_at"].timestamp(),
             row["finished_at"].timestamp(),
             curve,
-            _finite({name: row.get(name) for name in FINAL}),
+            _finite(
+                {
+                    name: counted_as(name, row["task"], row.get("model"), row.get("code_digests"))
+                    if row["status"] == DIVERGED
+                    else row.get(name)
+                    for name in FINAL
+                }
+            ),
         )
 
 

@@ -132,6 +132,7 @@ def draw_finals(
     order = list(places)
     for number, (name, look) in enumerate(looks.items()):
         points = numbers[numbers[series] == name].set_index(x).reindex(order)
+        points = points.assign(mean=points["mean"].replace(np.inf, np.nan))
         at = np.arange(len(order)) + shift * (number - (len(looks) - 1) / 2)
         several = (points["n"] > 1) & points["mean"].notna()
         ends = [
@@ -151,14 +152,14 @@ def draw_finals(
         shown = runs[(runs[series] == name) & runs[x].isin(few)]
         axes.plot(
             [at[order.index(place)] for place in shown[x]],
-            shown[value],
+            shown[value].replace(np.inf, np.nan),
             ".",
             color=look.color,
             markersize=2.5,
             alpha=0.7,
             zorder=4,
         )
-        mark_diverged(axes, at, points["mean"], points["diverged"])
+        mark_diverged(axes, at, points)
     upright = max(map(len, places.values())) > LONG
     axes.set_xticks(range(len(order)), list(places.values()), rotation=90 if upright else 0)
     axes.set_xlim(-0.5, len(places) - 0.5)
@@ -183,7 +184,7 @@ def draw_curves(
         series: Column with the series.
     """
     for number, (name, line) in enumerate(looks.items()):
-        curve = numbers[numbers[series] == name]
+        curve = numbers[numbers[series] == name].replace(np.inf, np.nan)
         if curve.empty:
             continue
         step = max(1, len(curve) // 6)
@@ -196,21 +197,40 @@ def draw_curves(
         )
         # the loss of a run that diverged is not finite
         last = curve[np.isfinite(curve["mean"])].tail(1)
-        mark_diverged(axes, last[x], last["mean"], last["diverged"])
+        mark_diverged(axes, last[x], last)
 
 
-def mark_diverged(axes: Axes, x: Any, y: Any, diverged: Any) -> None:
-    """Put a cross over the points with a diverged run."""
-    at = np.asarray(pd.Series(diverged).fillna(0) > 0)
-    axes.plot(
-        np.asarray(x)[at],
-        np.asarray(y)[at],
-        "x",
-        color="red",
-        markersize=7,
-        markeredgewidth=1.2,
-        zorder=5,
-    )
+def mark_diverged(axes: Axes, x: Any, points: pd.DataFrame) -> None:
+    """Put a cross over the points with a diverged run, at the top if the mean is infinite, and
+    their number.
+    """
+    for at, point in zip(x, points.to_dict("records"), strict=True):
+        if not point["diverged"] > 0:  # NaN if a point has no run
+            continue
+        infinite = np.isnan(point["mean"])
+        place = axes.get_xaxis_transform() if infinite else axes.transData
+        y = 0.97 if infinite else point["mean"]
+        axes.plot(
+            [at],
+            [y],
+            "x",
+            transform=place,
+            color="red",
+            markersize=7,
+            markeredgewidth=1.2,
+            zorder=5,
+        )
+        words = f"{point['diverged']:.0f}/{point['n']:.0f}"
+        axes.annotate(
+            words,
+            (at, y),
+            (0, -9 if infinite else 5),
+            xycoords=place,
+            textcoords="offset points",
+            ha="center",
+            color="red",
+            fontsize=note_size(5.0),
+        )
 
 
 def draw_fractions(axes: Axes, bars: pd.DataFrame, workers: int) -> None:
@@ -327,7 +347,13 @@ def _seeds(numbers: pd.DataFrame, spread: str) -> str:
     words = f"mean and {spread}, {seeds}" if most > 1 and spread else seeds
     if as_points and 1 < most < FEW:
         words = f"mean, {spread} and runs as points, {seeds}"
-    return words + ("; red x: diverged" if numbers["diverged"].sum() else "")
+    return words + ("; red x: runs diverged, of all" if numbers["diverged"].sum() else "")
+
+
+def finite_limits(means: pd.Series[Any]) -> tuple[float, float]:
+    """Return the least and the largest finite mean; 0 and 1 without one."""
+    finite = means[np.isfinite(means)]
+    return (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
 
 
 def draw_matrix(
@@ -352,6 +378,7 @@ def draw_matrix(
         bold: Places of the numbers in bold, [row, column].
         size: Size of the text in points.
     """
+    values = np.clip(values, *limits)  # an infinite loss has the last colour
     edges = np.concatenate([[0.0], np.cumsum(widths or [1.0] * values.shape[1])]) - 0.5
     places = [float(place) for place in (edges[:-1] + edges[1:]) / 2]
     for (row, column), value in np.ndenumerate(values):

@@ -17,7 +17,7 @@ from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.experiment.complete import parse_drops
 from dynabro_cli.experiment.spec import SHORT, canonical, fields, full_name
 from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word, read_yaml
-from dynabro_cli.limits import MOST_CHARACTERS, MOST_RUNS, MOST_SEEDS, SWEEP_NAME
+from dynabro_cli.limits import MOST_CHARACTERS, MOST_NAME, MOST_RUNS, MOST_SEEDS, SWEEP_NAME
 
 ELSEWHERE = {
     **dict.fromkeys(("dataset", "data_set"), "task"),
@@ -141,7 +141,8 @@ def name_problem(name: str) -> str | None:
     return (
         None
         if legal
-        else f"name {name!r} is not legal. Try: letters, digits, dots, underscores and hyphens"
+        else f"name {name!r} is not legal. Try: letters, digits, dots, underscores and hyphens, at "
+        f"most {MOST_NAME}"
     )
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -17,7 +18,7 @@ from dynabro_cli.components.digests import changed_components
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.store.open.value_types import unsound_rows
 from dynabro_cli.store.ownership import database_time, presumed_dead
-from dynabro_cli.store.read.searches import OF_SEARCH, codes_of, file_text, trials_of
+from dynabro_cli.store.read.searches import OF_SEARCH, codes_of, described, file_text, trials_of
 from dynabro_cli.store.tables import sweep_runs, sweeps, trials
 
 CHANGEABLE = (
@@ -223,10 +224,49 @@ def take_over(
 
 def unsound(connection: Connection) -> dict[tuple[Any, ...], str]:
     """Return the problem of each trial that dynabro cannot have written, by search and number."""
-    rows = connection.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings()
-    texts = {
-        (row["search"], row["number"]): "its parameters or run keys cannot be read"
-        for row in rows
+    table = connection.execute(select(trials).order_by(trials.c.search, trials.c.number))
+    rows = {(row["search"], row["number"]): row for row in table.mappings()}
+    problems = {
+        place: "its parameters or run keys cannot be read"
+        for place, row in rows.items()
         if not _is_sound(row)
     }
-    return texts | unsound_rows(connection, trials)
+    sound = {place: row for place, row in rows.items() if place not in problems}
+    problems |= _of_other_kinds(sound)
+    files = {str(search).partition(": ")[0] for search, _ in sound}
+    wrong = {number for (number,) in unsound_rows(connection, sweeps)}
+    unread = {file for file in files if not _is_described(connection, file, wrong)}
+    problems |= {
+        place: "the row of its search in sweeps has no readable text"
+        for place in sound
+        if str(place[0]).partition(": ")[0] in unread
+    }
+    return problems | unsound_rows(connection, trials)
+
+
+def _of_other_kinds(rows: Mapping[Any, Mapping[str, Any] | RowMapping]) -> dict[Any, str]:
+    """Return the problem of each trial with a parameter that is neither a text nor a number, or is
+    a text where most trials of the search have a number, or the other way round.
+    """
+    values: dict[tuple[str, str], dict[Any, type[Any] | None]] = {}
+    for place, row in rows.items():
+        for name, value in json.loads(row["parameters"]).items():
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            kind = str if isinstance(value, str) else float if number else None
+            values.setdefault((place[0], name), {})[place] = kind
+    problems = {}
+    for (_, name), kinds in values.items():
+        usual = Counter(filter(None, kinds.values())).most_common(1)
+        for place, kind in kinds.items():
+            if not usual or kind is not usual[0][0]:
+                problems[place] = f"its parameter {name} is of another type than in other trials"
+    return problems
+
+
+def _is_described(connection: Connection, file: str, wrong: Collection[int]) -> bool:
+    """Return True if the last sound row of a search's command has a text that says what it
+    optimises.
+    """
+    rows = select(sweeps.c.yaml).where(sweeps.c.name == file, OF_SEARCH, sweeps.c.id.not_in(wrong))
+    text = connection.execute(rows.order_by(sweeps.c.id.desc()).limit(1)).scalar()
+    return described(text) is not None

@@ -81,6 +81,22 @@ RULE = (
 """
 _CELL = ", ".join(name for name in fields() if name != "seed")
 """The fields of a cell, as SQL."""
+CLASSES = {
+    10: ("cifar10", "digits", "fashion-mnist", "mnist", "svhn"),
+    100: ("cifar100",),
+    200: ("tiny-imagenet",),
+}
+"""Tasks by their number of classes, as far as SQL can know it."""
+_GUESSES = " ".join(
+    f"WHEN substr(task || ':', 1, {len(task) + 1}) = '{task}:' THEN {1 / count}"
+    for count, tasks in CLASSES.items()
+    for task in tasks
+)
+COUNTED = f"CASE WHEN status = 'finished' THEN final_accuracy {_GUESSES} END"
+"""The accuracy of a run that means count, as SQL: 1/classes for a run that diverged, as of
+``analysis.diverged``; NULL if its task has no fixed number of classes.
+"""
+_LOST = "SUM(CASE WHEN status = 'diverged' THEN 1 ELSE 0 END)"
 VIEWS = {
     "byzantine_histogram": """
         CREATE VIEW byzantine_histogram AS
@@ -94,17 +110,15 @@ VIEWS = {
     "final_accuracy": f"""
         CREATE VIEW final_accuracy AS
         SELECT {_CELL}, n, mean, std, mean_gap, diverged, mean - half AS ci_low, mean + half AS ci_high, {RULE}
-        FROM (SELECT cells.*, {student_sql("(scored - 1)")} * std / SQRT(scored) AS half
+        FROM (SELECT cells.*, {student_sql("(n - 1)")} * std / SQRT(n) AS half
               FROM (SELECT {_CELL},
-                           COUNT(*) AS n, COUNT(final_accuracy) AS scored, AVG(final_accuracy) AS mean,
-                           CASE WHEN COUNT(final_accuracy) > 1
-                                THEN SQRT(SUM((final_accuracy - cell_mean) * (final_accuracy - cell_mean))
-                                          / (COUNT(final_accuracy) - 1)) END AS std,
-                           AVG(final_gap) AS mean_gap,
-                           SUM(CASE WHEN status = 'diverged' THEN 1 ELSE 0 END) AS diverged
-                    FROM (SELECT runs.*,
-                                 AVG(final_accuracy) OVER (PARTITION BY {_CELL}) AS cell_mean
-                          FROM runs WHERE status IN ('finished', 'diverged')) AS results
+                           COUNT(*) AS n, CASE WHEN COUNT(counted) = COUNT(*) THEN AVG(counted) END AS mean,
+                           CASE WHEN COUNT(counted) = COUNT(*) AND COUNT(*) > 1
+                                THEN SQRT(SUM((counted - cell_mean) * (counted - cell_mean)) / (COUNT(*) - 1)) END AS std,
+                           CASE WHEN {_LOST} = 0 THEN AVG(final_gap) END AS mean_gap, {_LOST} AS diverged
+                    FROM (SELECT numbers.*, AVG(counted) OVER (PARTITION BY {_CELL}) AS cell_mean
+                          FROM (SELECT runs.*, {COUNTED} AS counted
+                                FROM runs WHERE status IN ('finished', 'diverged')) AS numbers) AS results
                     GROUP BY {_CELL}) AS cells) AS intervals
     """,  # noqa: E501
 }
@@ -116,7 +130,9 @@ VIEW_COLUMNS = {
     ),
 }
 """Columns of the views in their order."""
-OLDER = {"final_accuracy": VIEWS["final_accuracy"].replace(f", {RULE}", "")}
-"""Earlier definitions of views, in databases of 1.0.0: not foreign, and replaced by the next
-command that writes.
+OLDER = {"final_accuracy": ("2280533b4bd10deb", "120b1704b3926932")}
+"""Digests of the definitions of 1.0.0 and 1.1.0: not foreign, and replaced by the next command that
+writes.
 """
+ADDED = ("rule",)
+"""Columns of views that 1.0.0 does not have."""

@@ -19,7 +19,7 @@ from dynabro_cli.tasks._arrays import make_task
 
 def _folder(setting: TaskSetting, name: str) -> Path:
     """Return the folder that the file's path is relative to."""
-    return Path.cwd() if os.path.isfile(os.path.expanduser(name)) else setting.data_dir
+    return Path.cwd() if os.path.lexists(os.path.expanduser(name)) else setting.data_dir
 
 
 @dataclass(frozen=True)

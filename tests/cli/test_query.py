@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.store.views import OLDER, VIEW_COLUMNS
+from dynabro_cli.store.views import VIEW_COLUMNS
 from tests.cli.conftest import Dynabro
 from tests.store.made import read
+from tests.store.older_views import OF_1_0
 
 SQL = "SELECT id, method, model, final_accuracy FROM runs ORDER BY seed DESC, id"
 
@@ -136,6 +137,6 @@ def test_the_columns_of_a_view_are_named(view: str, dynabro: Dynabro, results: P
 
 def test_a_column_that_an_older_version_did_not_have(dynabro: Dynabro, results: Path) -> None:
     with contextlib.closing(sqlite3.connect(results)) as connection:
-        connection.executescript(f"DROP VIEW final_accuracy; {OLDER['final_accuracy']}")
+        connection.executescript(f"DROP VIEW final_accuracy; {OF_1_0}")
     (line,) = dynabro("query", "SELECT rule FROM final_accuracy").problems
     assert line.endswith("or another command that writes: it adds the column rule")

@@ -72,7 +72,7 @@ def _run(row: Row, chance: random.Random, half: bool) -> Row:
         "final_accuracy": accuracy,
         "final_loss": accuracy and 1 - accuracy,
         "final_gap": 0.1 + chance.random() if accuracy is None else None,
-        "budget_spent": row["budget"],
+        "budget_spent": row["budget"] // 2 if half else row["budget"],
         "rounds": row["budget"],
         "switches": 0,
         "dynamic_rounds": 0,

@@ -287,3 +287,100 @@ def test_ties_are_marked_in_the_width_of_a_column(
     assert sum(text.endswith(TIED) for text in texts) == int(drawn[0].numbers["tied"].sum()) > 0
     title = drawn[0].figure.get_suptitle().replace("\n", " ")
     assert f"{TIED}: not separated" in title
+
+
+@pytest.fixture
+def two_problems(folder: Path) -> str:
+    """Two methods on digits under two attacks, and one of them on MNIST under a third attack."""
+    common = (*SMALL, "attack_entry=gradient", "learning_rate=0.01", "switching=static")
+    rows = [
+        row
+        for attack in ("alie", "ipm")
+        for row in planned("digits-periodic", *common, f"attack={attack}", "seeds=0..2")
+        if row["method"] in ("sgd", "momentum")
+    ]
+    other = ("budget=80", *common[1:], "method=momentum", "attack=foe", "seeds=0..2")
+    rows += planned("mnist-sf-cwtm", *other)
+    fill(folder / "results.db", list({row["run_key"]: row for row in rows}.values()))
+    return str(folder / "results.db")
+
+
+def test_a_matrix_is_of_one_problem_also_if_the_task_follows_from_the_attack(
+    two_problems: str, dynabro: Dynabro
+) -> None:
+    assert dynabro("plot", "matrix").code == 0
+    cells = pd.read_csv("plots/matrix.csv")
+    assert {(title, *sorted(set(part["column"]))) for title, part in cells.groupby("panel")} == {
+        ("digits", "alie", "ipm"),
+        ("MNIST", "foe"),
+    }
+    outcome = dynabro("compare", "--all", "method")
+    assert "digits: " in outcome.err
+    outcome = dynabro("plot", "heatmap", "--x", "attack", "--hue", "method", "--facet", "switching")
+    assert outcome.code == 2
+    assert "the runs differ in task" in outcome.err
+    assert (
+        dynabro("plot", "final", "--x", "attack", "--hue", "method", "--facet", "clock").code == 0
+    )
+    series = pd.read_csv("plots/final.csv").groupby("attack")["series"].agg(set)
+    assert all("MNIST" in name for name in series["foe"])
+    assert not any("MNIST" in name for name in series["alie"])
+    # what is asked for is not split
+    assert dynabro("plot", "matrix", "--x", "task").code == 0
+
+
+def test_rows_with_other_columns_have_no_common_worst_case(folder: Path, dynabro: Dynabro) -> None:
+    common = (*SMALL, "attack_entry=gradient", "learning_rate=0.01", "switching=static")
+    rows = [
+        row
+        for attack, methods in (("alie", ("sgd", "momentum")), ("ipm", ("momentum",)))
+        for row in planned("digits-periodic", *common, f"attack={attack}", "seeds=0..2")
+        if row["method"] in methods
+    ]
+    fill(folder / "results.db", rows)
+    outcome = dynabro("compare", "--all", "method")
+    assert "no best worst case: SGD has no run under ipm." in outcome.err
+    assert "has the best worst case" not in outcome.err
+    more = [
+        row
+        for attack in ("alie", "ipm")
+        for row in planned("digits-periodic", *common, f"attack={attack}", "seeds=0..2")
+        if row["method"] == "momentum:beta=0.99"
+    ]
+    fill(folder / "results.db", more)
+    err = dynabro("compare", "--all", "method").err
+    assert "of 2 of 3 rows (SGD has no run under ipm), momentum" in err
+    assert "has the best worst case" in err
+
+
+def test_a_test_of_the_same_runs_counts_once(folder: Path, dynabro: Dynabro) -> None:
+    """SGD and DynaBRO are in the matrix of each reading of the attack on momentum."""
+    rows = []
+    for entry in ("gradient", "state"):
+        rows += planned(
+            "digits-periodic",
+            *SMALL,
+            "attack=alie",
+            f"attack_entry={entry}",
+            "switching=static",
+            "seeds=0..2",
+        )
+    rows = [
+        row
+        for row in rows
+        if row["method"].startswith("momentum") or row["attack_entry"] == "gradient"
+    ]
+    fill(folder / "results.db", rows)
+    cells = json.loads(dynabro("compare", "--all", "method", "--json").out)
+    pairs = [pair for pair in cells["pairs"] if {pair["a"], pair["b"]} == {"SGD", "DynaBRO"}]
+    assert len(pairs) == 2
+    assert pairs[0]["p"] == pairs[1]["p"]
+    unique = {(pair["p"], pair["difference"]) for pair in cells["pairs"]}
+    assert len(unique) < len(cells["pairs"])
+    ps = [p for p, _ in unique]
+    expected = dict(zip(ps, holm(ps), strict=True))
+    assert all(pair["holm"] == pytest.approx(expected[pair["p"]]) for pair in cells["pairs"])
+    out = dynabro("report", "--out", "page.html").err
+    page = Path("page.html").read_text()
+    assert f"{len(rows)} runs written" in out
+    assert f"{len(rows)} runs with a result" in page

@@ -14,9 +14,9 @@ from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from dynabro_cli.store.read import queries
 from dynabro_cli.store.tables import metadata
-from dynabro_cli.store.views import OLDER
 from tests.store import sound
 from tests.store.made import change, made_once, read, record, rounds, started, whole_run
+from tests.store.older_views import OF_1_0
 
 KEYS = ["1a" + "0" * 62, "1b" + "0" * 62, "7" * 64]
 
@@ -236,7 +236,7 @@ def test_a_view_of_the_first_version_is_read_and_gets_its_new_column(
 ) -> None:
     record(engine, whole_run(4))
     engine.dispose()
-    for statement in ("DROP VIEW final_accuracy", OLDER["final_accuracy"]):
+    for statement in ("DROP VIEW final_accuracy", OF_1_0):
         change(database, statement)
     reader = open_read_only(database)
     assert queries.query(reader, "SELECT * FROM final_accuracy").columns[-1] == "ci_high"

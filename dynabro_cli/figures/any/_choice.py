@@ -18,6 +18,7 @@ from dynabro_cli.analysis.columns import (
     method_names,
     name_of,
     ordered,
+    problem_fields,
     short,
     text_of,
     titled,
@@ -56,7 +57,9 @@ def series_of(
     """
     given = [name for name in (*shown, hue) if name]
     already = [*given, *(("pre_aggregators", "aggregator") if RULE in given else ())]
-    parts = ([hue] if hue else []) + telling_apart(runs.to_dict("records"), COLUMNS, already)
+    problem = problem_fields(runs, given)
+    parts = ([hue] if hue else []) + problem
+    parts += telling_apart(runs.to_dict("records"), COLUMNS, [*already, *problem])
     texts = [
         method_names(runs)
         if name == "method"

@@ -19,22 +19,22 @@ from dynabro_cli.analysis.columns import (
     metric_of,
     name_of,
     ordered,
+    problem_fields,
     short,
     tick,
     with_columns,
 )
+from dynabro_cli.analysis.diverged import mark, mark_note
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.effect import READING
 from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._panels import draw_matrix, panel_grid, write_title
+from dynabro_cli.figures._panels import draw_matrix, finite_limits, panel_grid, write_title
 from dynabro_cli.figures.any._choice import apart, panels_of
 
-MIXED = (READING, "task", "model", "workers", "budget", "precision", "data", "validation")
-"""Fields that define a problem, and the attack's reading: the worst over them compares different
-problems.
-"""
+MIXED = ("precision", "validation")
+"""Further fields that define a problem: the worst over them compares different problems."""
 MOST_LETTERS = 11
 """A longer word under a number is broken at its first hyphen."""
 
@@ -64,7 +64,8 @@ def draw(results: Results, choice: Choice) -> Drawn:
     shown = [*([facet] if facet else []), y, x]
     # the attack comes first, because the first hidden field is the word under a number
     hidden = telling_apart(results.runs.to_dict("records"), ("attack", READING, *COLUMNS), shown)
-    if mixed := [name for name in hidden if name in MIXED]:
+    mixed = [*problem_fields(results.runs, shown), *(name for name in hidden if name in MIXED)]
+    if mixed:
         values = ", ".join(map(str, ordered(results.runs, mixed[0])[:4]))
         raise SpecError(
             f"the runs differ in {' and '.join(map(name_of, mixed))} ({values}): no worst case "
@@ -81,7 +82,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
         height=0.9 + 0.33 * len(rows),
         across=1 if long else 2 if len(columns) > 3 else 3,
     )
-    limits = (float(numbers["mean"].min()), float(numbers["mean"].max()))
+    limits = finite_limits(numbers["mean"])
     for panel, (title, _, part) in zip(axes, panels, strict=True):
         mesh = _draw(panel, part.set_index([y, x]), rows, columns, hidden, limits)
         panel.set_xticks(
@@ -96,7 +97,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     over = f"worst over {', '.join(map(name_of, hidden))}" if hidden else ""
     if hidden and cells.groupby(shown, sort=False).size().nunique() > 1:
         over += ", of which cells have different numbers"
-    what = ", ".join(filter(None, (metric.title, over)))
+    what = ", ".join(filter(None, (metric.title, over, mark_note(numbers["diverged"].sum()))))
     write_title(figure, results, numbers.assign(diverged=0), what=what)
     return Drawn(figure, numbers)
 
@@ -127,5 +128,5 @@ def _draw(
         name = short(str(cell[hidden[0]]).partition(":")[0], 20) if hidden else ""
         if len(name) > MOST_LETTERS:
             name = name.replace("-", "-\n", 1)
-        words[place[0]][place[1]] = f"{cell['mean']:.3g}\n{name}".strip()
+        words[place[0]][place[1]] = f"{cell['mean']:.3g}{mark(cell)}\n{name}".strip()
     return draw_matrix(panel, values, words, limits)[1]

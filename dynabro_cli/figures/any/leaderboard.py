@@ -10,7 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from sqlalchemy import Engine
 
-from dynabro_cli.analysis.leaderboard import BETWEEN, LONG, WITHIN, headline, leaderboard
+from dynabro_cli.analysis.diverged import share
+from dynabro_cli.analysis.leaderboard import BETWEEN, LONG, RANKED, WITHIN, headline, leaderboard
 from dynabro_cli.analysis.paired_tests import LEVEL
 from dynabro_cli.analysis.searches import read_searches
 from dynabro_cli.errors import many
@@ -29,13 +30,13 @@ def draw(engine: Engine, where: str | None) -> Drawn:
     which rows a test separates.
 
     A row is a setting that was searched. Its adversaries are the repeated trials of its searches,
-    and all other stored attacks that have the seeds of the repetitions; the lowest mean over these
-    seeds counts. Adversaries that change identities between rounds at most have a column, and so
-    have those that change them within rounds, for whom the others count, too. ``lowest`` is the
-    lowest accuracy of any of these runs, and ``lost`` the accuracy without attack at four times the
-    budget, minus the first column. Attacks with infinity or NaN do not count: any server can refuse
-    such a message. Rows of a column without a common letter are separated (see ``groups``). Only
-    searches that minimise the final accuracy count.
+    and all other stored attacks that have the seeds of the repetitions. The one with the lowest
+    mean over other seeds counts, with its mean over these. Adversaries that change identities
+    between rounds at most have a column, and so have those that change them within rounds, for whom
+    the others count, too. ``lowest`` is the lowest accuracy of any of these runs, and ``lost`` the
+    accuracy without attack at four times the budget, minus the first column. Attacks with infinity
+    or NaN do not count: any server can refuse such a message. Rows of a column without a common
+    letter are separated (see ``groups``). Only searches that minimise the final accuracy count.
 
     Raises:
         NotFoundError: No search has repeated its best trials.
@@ -55,6 +56,12 @@ def _notes(numbers: pd.DataFrame) -> list[str]:
     notes = [
         f"mean over {seeds} under the strongest adversary after {trials} a row; lowest: of any run",
         f"rows without a common letter are separated (paired t-tests, Holm, {LEVEL:.0%})",
+    ]
+    same = [column for column in RANKED if not numbers[f"{column}_apart"].all()]
+    notes += [
+        f"{column}: {many(int((~numbers[f'{column}_apart']).sum()), 'row')} with an attack that "
+        "only the tested seeds have"
+        for column in same
     ]
     lost = numbers["lost"].notna().any()
     return (
@@ -79,8 +86,10 @@ def _cells_of_row(row: Any) -> dict[str, str]:
     cells = {"lost": score(row.lost)}
     for column, head in ((BETWEEN, "lowest"), (WITHIN, "lowest ")):
         accuracy = score(getattr(row, column))
+        lost = share(getattr(row, f"{column}_diverged"), row.seeds)
         cells |= {
-            column: f"{accuracy} {_shortened(getattr(row, f'{column}_group'))}".strip(),
+            column: f"{accuracy} {_shortened(getattr(row, f'{column}_group'))}".strip()
+            + (f" ({lost})" if lost else ""),
             head: score(getattr(row, f"{column}_lowest")),
         }
     return cells

@@ -7,12 +7,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 
-from dynabro_cli.analysis.columns import metric_of
+from dynabro_cli.analysis.columns import having, metric_of
+from dynabro_cli.analysis.diverged import mark
 from dynabro_cli.analysis.ranking import SPREAD, as_texts, number, ranking
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._panels import blank, draw_matrix, write_title
+from dynabro_cli.figures._panels import blank, draw_matrix, finite_limits, write_title
 from dynabro_cli.figures._style import PAGE, narrow, note_size, width_of
 
 LINE, LETTER = 0.021, 0.0085
@@ -36,6 +37,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     if choice.free_y:
         raise SpecError("a matrix shows numbers by colour, on one scale. Try: no --free-y")
     metric = metric_of(results, choice.metric)
+    results = having(results, metric)
     ranked = ranking(results, choice.metric, rows=choice.hue, columns=choice.x, panels=choice.facet)
     ranked = ranked._replace(
         rows=choice.arranged(ranked.rows), columns=choice.arranged(ranked.columns)
@@ -63,7 +65,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     row_height = LINE * size * (2.6 if letters > 6 else 1.3)
     height = 0.8 + sum(above + row_height * len(part) for part in rows)
     figure, axes = blank(len(parts), 1, height=height, height_ratios=[len(part) for part in rows])
-    limits = (float(ranked.cells["mean"].min()), float(ranked.cells["mean"].max()))
+    limits = finite_limits(ranked.cells["mean"])
     for panel, (title, part), down, across, heads in zip(
         axes[:, 0], parts, rows, columns, words, strict=True
     ):
@@ -107,7 +109,9 @@ def _draw(
     for cell in cells.itertuples():
         place = rows.index(cell.row), columns.index(cell.column)
         values[place] = cell.mean
-        words[place[0]][place[1]] = number(cell, "\n" if spread else None)
+        words[place[0]][place[1]] = number(cell, "\n" if spread else None) + mark(
+            cell, "\n" if spread else ""
+        )
         bold |= {place} if cell.best else set()
     for line, name in enumerate(rows):
         cell = cells[cells["row"] == name].iloc[0]

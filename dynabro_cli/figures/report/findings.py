@@ -12,11 +12,13 @@ from typing import Any
 from sqlalchemy import Engine
 
 from dynabro_cli.analysis.columns import COLUMNS, RULE, TUNING, name_of
+from dynabro_cli.analysis.diverged import share
 from dynabro_cli.analysis.ranking import DEFENCE, Pair, Ranking, number, ranking
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.analysis.searches import Searches, file_of, numbers_of, read_searches
 from dynabro_cli.errors import DynabroError, NotFoundError
 from dynabro_cli.experiment.effect import READING
+from dynabro_cli.figures._panels import finite_limits
 from dynabro_cli.store.read.searches import trials_condition
 
 MOST_SWEEPS, MOST_CELLS, MOST_SHADE = 24, 4000, 45
@@ -77,18 +79,18 @@ def answers(results: Results) -> list[dict[str, Any]]:
 
 
 def _shown(ranked: Ranking) -> dict[str, Any]:
-    means = ranked.cells["mean"].dropna()
-    low, high = means.min(), means.max()
+    low, high = finite_limits(ranked.cells["mean"])
 
     def shade(mean: float) -> int:
         """Return the share of a colour in percent: the ink stays readable on all shades."""
         part = (mean - low) / (high - low) if high > low else 1.0
-        return round(MOST_SHADE * part) if math.isfinite(part) else 0
+        return round(MOST_SHADE * min(part, 1.0)) if not math.isnan(part) else 0
 
     def shown(cell: Any) -> dict[str, Any]:
         mean, _, spread = number(cell, " ", mark="").partition(" ")
-        counts = {name: int(getattr(cell, name)) for name in ("best", "tied", "n", "diverged")}
-        return {"mean": mean, "spread": spread, "shade": shade(cell.mean), **counts}
+        counts = {name: int(getattr(cell, name)) for name in ("best", "tied", "n")}
+        words = {"spread": spread, "diverged": share(cell.diverged, cell.n)}
+        return {"mean": mean, "shade": shade(cell.mean), **words, **counts}
 
     panels = []
     for title in ranked.panels:

@@ -12,7 +12,8 @@ from typing import Any
 import pandas as pd
 
 from dynabro_cli.analysis.cells import curves, fractions
-from dynabro_cli.analysis.columns import beside, method_names, ordered
+from dynabro_cli.analysis.columns import beside, method_names, ordered, usual_metric
+from dynabro_cli.analysis.diverged import DIVERGED
 from dynabro_cli.analysis.metrics import METRICS
 from dynabro_cli.analysis.results import Results, cells_of
 from dynabro_cli.components import format_value, plugins
@@ -58,7 +59,8 @@ def content(
         ``statuses`` and ``searches``. Cells refer to fields, and runs to cells, by their places.
     """
     stored = results.runs.assign(sweep=results.runs["sweep"].fillna(""))
-    runs = beside(stored, ["sweep"])
+    placed = beside(stored, ["sweep"])
+    runs = placed.drop_duplicates("id")  # a method without a memory is beside each reading
     texts = cells_of(runs) + runs["attack"] + runs[ENTRY] + runs[CLOCK]
     runs = runs.assign(cell=pd.factorize(texts)[0])
     results = dataclasses.replace(results, runs=stored, planned=stored)
@@ -70,6 +72,7 @@ def content(
     ]
     columns = [_field(name, runs) for name in (*names, "sweep")]
     cells = _cells(dataclasses.replace(results, runs=runs), columns, tasks, stored)
+    once = dataclasses.replace(results, runs=stored.drop_duplicates("id"))
     return {
         "answers": answers(results),
         "about": _about(results, describe),
@@ -83,9 +86,9 @@ def content(
         ],
         "cells": cells,
         "runs": _runs(runs, tasks),
-        "bars": _bars(results),
-        "timelines": _timelines(results),
-        "sweeps": _sweeps(runs.drop_duplicates(["id", "sweep"])),
+        "bars": _bars(once),
+        "timelines": _timelines(once),
+        "sweeps": _sweeps(placed.drop_duplicates(["id", "sweep"]).merge(runs[["id", "cell"]])),
         "statuses": _statuses(results, where),
         "searches": searched(results),
     }
@@ -95,7 +98,7 @@ def _task(task: str, runs: pd.DataFrame) -> Value:
     """Return a task with its metric, the fields in which its runs differ, and the settings that all
     of them share.
     """
-    metric = "accuracy" if runs["final_accuracy"].notna().any() else "gap"
+    metric = usual_metric(runs)
     records = runs.to_dict("records")
     varied = [
         name
@@ -175,7 +178,7 @@ def _cells(
                 "mean": _number(scores.mean(skipna=False)),
                 "std": _number(scores.std(ddof=1, skipna=False)) if len(cell_runs) > 1 else None,
                 "n": len(cell_runs),
-                "diverged": int((cell_runs["status"] == "diverged").sum()),
+                "diverged": int((cell_runs["status"] == DIVERGED).sum()),
                 "command": command_of(texts[first["id"]], named),
                 "curve": lines.get(cell, []),
             }
@@ -297,7 +300,7 @@ def _sweeps(runs: pd.DataFrame) -> list[list[Any]]:
             len(part),
             part["cell"].nunique(),
             part["seed"].nunique(),
-            int((part["status"] == "diverged").sum()),
+            int((part["status"] == DIVERGED).sum()),
         ]
         rows.append([sweep, task, *counts, round(part["wall_seconds"].sum())])
     return rows

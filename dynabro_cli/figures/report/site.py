@@ -66,9 +66,10 @@ OF_VIEWS = {
     },
     "final_accuracy": {
         "n": "number of runs, which differ in their seed only",
-        "mean": "mean of their final accuracies",
+        "mean": "mean of their final accuracies; 1/classes for a diverged run, NULL if SQL does "
+        "not know the classes",
         "std": "standard deviation of their final accuracies (ddof 1)",
-        "mean_gap": "mean of f(x) - f* at the end",
+        "mean_gap": "mean of f(x) - f* at the end; NULL with a diverged run",
         "diverged": "number of runs that diverged",
         "ci_low": "lower end of Student's 95% interval of the mean",
         "ci_high": "upper end of Student's 95% interval of the mean",

@@ -189,14 +189,16 @@ def create_tables(connection: Connection) -> None:
 
 
 def _renew_views(connection: Connection) -> None:
-    """Replace the view of a database of 1.0.0, which has no column ``rule``, in the caller's
-    transaction.
-    """
-    columns = connection.exec_driver_sql("SELECT * FROM final_accuracy LIMIT 0").keys()
-    if "rule" in columns:
+    """Replace the view of a database of 1.0.0 or 1.1.0 in the caller's transaction."""
+    create, on_file = VIEWS["final_accuracy"], connection.dialect.name == "sqlite"
+    stored = connection.exec_driver_sql(
+        "SELECT sql FROM sqlite_master WHERE name = 'final_accuracy'"
+        if on_file
+        else "SELECT pg_get_viewdef('final_accuracy'::regclass)"
+    ).scalar()
+    if "counted" in str(stored):  # a server has its own wording
         return
-    create = VIEWS["final_accuracy"]
-    if connection.dialect.name == "sqlite":
+    if on_file:
         connection.exec_driver_sql("DROP VIEW final_accuracy")
     # a server does not drop a view that other views read; it replaces one that only gets more
     # columns

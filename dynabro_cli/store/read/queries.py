@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,7 +31,7 @@ from dynabro_cli.store.open.connections import TimeLimit, within
 from dynabro_cli.store.open.translation import shown, translate, translated_errors
 from dynabro_cli.store.open.value_types import NUMBERS, unsound_rows
 from dynabro_cli.store.tables import metadata
-from dynabro_cli.store.views import OLDER, RULE, VIEW_COLUMNS, VIEWS
+from dynabro_cli.store.views import ADDED, RULE, VIEW_COLUMNS, VIEWS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 FETCH_ROWS = 1000
 MOST_NAMED = 10
 """Sweeps that an error names."""
+OF_SWEEP = re.compile(r"\bsweep\s*(?:=|IN\s*\()\s*((?:'[^']*'[\s,]*)+)", re.IGNORECASE)
+"""A condition on the column ``sweep``, with the names."""
 SWEEPS = "SELECT sweep FROM runs WHERE sweep IS NOT NULL UNION SELECT name FROM sweeps"
 """Names of sweeps, as SQL."""
 
@@ -314,6 +317,8 @@ def sweeps_condition(engine: Engine, where: str | None, sweeps: Sequence[str] | 
     Raises:
         NotFoundError: No run of a sweep is stored.
     """
+    if where is not None:
+        warn_of_missed(engine, where)
     if not sweeps:
         return where
     listed = (
@@ -331,6 +336,27 @@ def sweeps_condition(engine: Engine, where: str | None, sweeps: Sequence[str] | 
                 f"{listed_sweeps(stored)}"
             )
     return condition
+
+
+def warn_of_missed(engine: Engine, sql: str) -> None:
+    """Warn if a condition such as ``sweep = 'NAME'`` leaves out runs that the sweep has and another
+    one has made.
+    """
+    lists = OF_SWEEP.findall(sql) if "sweep_runs" not in sql else []
+    for name in dict.fromkeys(re.findall("'([^']*)'", " ".join(lists))):
+        others = f"sweep IS NULL OR sweep <> {quoted(name)}"
+        missed = (
+            f"SELECT COUNT(*) FROM runs WHERE ({others}) AND run_key IN (SELECT run_key FROM "
+            f"sweep_runs JOIN sweeps ON sweeps.id = sweep_id WHERE name = {quoted(name)})"
+        )
+        count = next(query(engine, missed).rows)[0]
+        if count:
+            warnings.warn(
+                f"sweep = '{name}' holds for the runs that this sweep made, and not for {count} of "
+                f"its runs that others made. Try: --sweep {name}, or run_key IN (SELECT run_key "
+                f"FROM sweep_runs JOIN sweeps ON sweeps.id = sweep_id WHERE name = '{name}')",
+                stacklevel=2,
+            )
 
 
 def listed_sweeps(names: Sequence[str]) -> str:
@@ -361,13 +387,7 @@ def _advice(reason: str, sql: str) -> str:
     columns_of |= {view: list(VIEW_COLUMNS[view]) for view in VIEW_COLUMNS}
     named = [table for table in columns_of if re.search(rf"\b{table}\b", sql)]
     columns = list(dict.fromkeys(column for table in named for column in columns_of[table]))
-    added = {
-        column
-        for view, definition in OLDER.items()
-        for column in columns_of[view]
-        if view in named and not re.search(rf"\b{column}\b", definition)
-    }
-    if name in added:
+    if name in ADDED and any(name in columns_of[view] for view in VIEWS if view in named):
         return f"dynabro run, or another command that writes: it adds the column {name}"
     text = re.search(rf"(?:=|<>|LIKE)\s*({re.escape(name)}[\w:.=-]*)", sql, flags=re.IGNORECASE)
     if name in SHORT or not text:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import yaml
 from sqlalchemy import Column, ColumnElement, Connection, Engine, RowMapping, func, select
 
 from dynabro_cli.errors import SpecError
@@ -137,6 +138,19 @@ def file_text(connection: Connection, name: str) -> str | None:
     """
     column = select(sweeps.c.yaml).where(sweeps.c.name == name, OF_SEARCH)
     return connection.execute(column.order_by(sweeps.c.id.desc()).limit(1)).scalar()
+
+
+def described(text: str | None) -> dict[str, Any] | None:
+    """Return the mapping of a search's file; None unless it says what to optimise, as for a text
+    that dynabro has not written.
+    """
+    try:
+        document = yaml.safe_load(text or "")
+    except (ValueError, RecursionError, yaml.YAMLError):
+        return None
+    sound = isinstance(document, dict) and isinstance(document.get("then") or {}, dict)
+    goals = [document.get(way) for way in ("minimize", "maximize")] if sound else []
+    return document if any(isinstance(goal, str) and goal in GOALS for goal in goals) else None
 
 
 def is_sweep(connection: Connection, name: str) -> bool:
