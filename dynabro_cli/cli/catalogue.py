@@ -87,13 +87,18 @@ def list_(
 
 
 def _print_lines(title: str, lines: list[tuple[str, str]]) -> None:
-    """Print the number of lines, and names with their meaning, cut to the width of the terminal."""
+    """Print the number of lines, and names with their meaning, cut to the width of the terminal; a
+    meaning with little room has its own line.
+    """
     columns = terminal_width()
     say(f"{title} ({len(lines)})")
     width = max(len(name) for name, _ in lines)
     for name, meaning in lines:
-        line = as_line(f"  {name.ljust(width)}  {meaning}")
-        say(line if len(line) <= columns else line[: columns - 3] + "...")
+        parts = [f"  {name.ljust(width)}  {meaning}"]
+        if width > columns // 2:
+            parts = [f"  {name}", f"      {meaning}"]
+        for line in map(as_line, parts):
+            say(line if len(line) <= columns else line[: columns - 3] + "...")
 
 
 def _list_sweeps(as_json: bool) -> None:

@@ -256,7 +256,8 @@ def export(
     ] = None,
     sweeps: SweepNames = None,
     csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="CSV file; - for standard output.")
+        Path | None,
+        typer.Option("--csv", metavar="FILE", help="CSV file; - for standard output, the default."),
     ] = None,
     parquet: Annotated[
         Path | None, typer.Option("--parquet", metavar="FILE", help="Parquet file.")
@@ -286,6 +287,8 @@ def export(
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read import queries
 
+    if what is not None and {csv, parquet, to} == {None}:
+        csv = Path("-")
     if sum(given is not None for given in (csv, parquet, to)) != 1 or (what is None) != (
         to is not None
     ):

@@ -16,7 +16,7 @@ from dynabro_cli.cli.options import Database, Force, Json, Plugins, SameSettings
 from dynabro_cli.cli.output import emit, print_json, warn
 from dynabro_cli.cli.terminal import complain, write
 from dynabro_cli.components import format_value
-from dynabro_cli.errors import SpecError
+from dynabro_cli.errors import NotFoundError, SpecError
 
 if TYPE_CHECKING:
     from dynabro_cli.analysis.selection import Candidate, Selection
@@ -77,6 +77,8 @@ def select(
     from dynabro_cli.grid.sweep_lookup import load_sweep
     from dynabro_cli.search.file import is_search
     from dynabro_cli.store.care.outputs import Output
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read.searches import stored_searches
 
     if name == "-":
         raise SpecError(
@@ -95,7 +97,15 @@ def select(
         if yaml is not None:
             _write(Output(yaml, SELECTED, db, force, source=Path(name)), text)
         return
-    planned = plan(load_sweep(name, settings or (), run_plugins=False))
+    try:
+        sweep = load_sweep(name, settings or (), run_plugins=False)
+    except NotFoundError:
+        if Path(db).is_file() and name in stored_searches(open_read_only(db)):
+            raise NotFoundError(
+                f"{name} is a search, and its space is in its file. Try: dynabro select {name}.yaml"
+            ) from None
+        raise
+    planned = plan(sweep)
     over, worst = [*map(full_name, over or ["lr"])], [*map(full_name, worst or ["attack"])]
     check_fields(planned, over, worst)
     command = " ".join(

@@ -13,6 +13,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from dynabro_cli.analysis.cells import ACCURACIES
 from dynabro_cli.analysis.columns import (
     RULE,
     TASKS,
@@ -38,6 +39,8 @@ LETTER = 0.058
 """Width of a letter of a legend, in inches."""
 LONG = 9
 """Words at an axis are upright if one of them has more letters."""
+MOST_TICKS = 16
+"""Most words at an axis; of more places every second or third has one."""
 FEW = 5
 """Fewest seeds for which the points of the runs are not drawn."""
 
@@ -161,9 +164,18 @@ def draw_finals(
         )
         mark_diverged(axes, at, points)
     upright = max(map(len, places.values())) > LONG
-    axes.set_xticks(range(len(order)), list(places.values()), rotation=90 if upright else 0)
+    step = -(-len(order) // MOST_TICKS)
+    words = list(places.values())[::step]
+    axes.set_xticks(range(0, len(order), step), words, rotation=90 if upright else 0)
     axes.set_xlim(-0.5, len(places) - 0.5)
     axes.grid(axis="x", visible=False)
+
+
+def cut_at_one(axes: Axes, value: str) -> None:
+    """End an axis of accuracies that are all nearly 1 at 1."""
+    low, high = axes.get_ylim()
+    if value in ACCURACIES and low > 0.9 and high > 1:
+        axes.set_ylim(low, 1 + (1 - low) / 50)
 
 
 def draw_curves(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dynabro_cli.components import Component
+from dynabro_cli.components import Component, plugins
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.complete import format_drops, parse_drops
@@ -97,6 +97,10 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> PlannedRuns:
         resolved[point] = run = dataclasses.replace(run)
         runs.setdefault(run.key, run)
     lines = [f"{place}: {line}" for line, place in components.items()] + problems.lines(total)
+    if lines and not {*sweep.plugins} <= {plugin.name for plugin in plugins.loaded()}:
+        # a warning has named the plugins, and "did you mean" would mislead
+        known = [line for line in lines if "unknown " not in line]
+        lines = known or [f"{sweep.name}: components of these plugins are unknown"]
     if lines:
         raise SpecError(lines)
     if not runs:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 from dynabro_cli.components import parameter
 from dynabro_cli.deferred import np
@@ -92,10 +93,12 @@ def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
         apart = sorted({*train.classes} ^ {*test.classes})
         if apart:
             place, other = ("train", "test") if apart[0] in train.classes else ("test", "train")
+            # file systems and archives spell accents in two ways
+            alike = [name for name in apart if normalize("NFC", name) == normalize("NFC", apart[0])]
+            words = f" ({' and '.join(map(ascii, alike))} look the same)" if alike[1:] else ""
             raise NotFoundError(
                 f"{root}: the classes of train/ and test/ differ: {place}/ has {apart[0]!r}, "
-                f"and {other}/ does not. "
-                "Try: the same folders in both"
+                f"and {other}/ does not{words}. Try: the same folders in both"
             )
         if train.size != test.size:
             raise _differing(test.paths[0], test.size, train)

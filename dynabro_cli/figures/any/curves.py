@@ -8,7 +8,14 @@ from dynabro_cli.analysis.cells import curves, with_std
 from dynabro_cli.analysis.columns import column_of, metric_of, short, with_columns
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._panels import draw_curves, legend, millions, panel_grid, write_title
+from dynabro_cli.figures._panels import (
+    cut_at_one,
+    draw_curves,
+    legend,
+    millions,
+    panel_grid,
+    write_title,
+)
 from dynabro_cli.figures.any._choice import default_facet, panels_of, series_of
 
 
@@ -36,6 +43,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
             panel.set_xlabel(millions(panel))
         else:
             panel.set_xlabel("budget, gradient computations of each worker")
+        cut_at_one(panel, metric.final)
         panel.set(title=short(title), ylabel=metric.label)
     legend(figure, series.labels, series.lines, series.title)
     write_title(figure, named, numbers, "std")
