@@ -14,6 +14,7 @@ from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.experiment.spec import RunSpec, fields
 from dynabro_cli.figures.report import gather
+from tests.cli.conftest import Dynabro
 from tests.command_lines import parse
 from tests.figures.report.conftest import Gathered
 from tests.store.made import change, read
@@ -209,3 +210,26 @@ def test_numbers_that_json_lacks(gathered: Gathered, real_database: Path, tmp_pa
     change(path, "UPDATE runs SET final_accuracy = NULL, wall_seconds = NULL")
     change(path, "UPDATE evaluations SET test_accuracy = NULL, gap = 9e999")
     json.dumps(gathered(path), allow_nan=False)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("sweep", ["digits-periodic", "history-methods", "hardware", ""])
+def test_a_report_of_real_runs_counts_each_once(sweep: str, folder: Path, dynabro: Dynabro) -> None:
+    """SGD and DynaBRO are beside each reading of an attack on momentum; the terminal, the page, its
+    cells and the database have the same number of runs.
+    """
+    example = Path(__file__).parents[3] / "results.db.example"
+    named = (sweep,) if sweep else ()
+    outcome = dynabro("report", *named, "--db", str(example), "--out", "r.html")
+    assert outcome.code == 0
+    where = f"WHERE sweep = '{sweep}'" if sweep else ""
+    ((count,),) = read(example, f"SELECT COUNT(*) FROM runs {where}")
+    assert f"{count} runs written" in outcome.err
+    page = Path("r.html").read_text()
+    assert f"{count} runs with a result" in page
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["content"]
+    ids = [run[0] for run in data["runs"]]
+    assert len(ids) == len(set(ids)) == count
+    seeds = {(run[2], run[3]) for run in data["runs"]}
+    for place, cell in enumerate(data["cells"]):
+        assert cell["n"] == sum(of == place for of, _ in seeds) > 0
