@@ -15,10 +15,11 @@ import pandas as pd
 from sqlalchemy import Engine
 
 from dynabro_cli.analysis.results import adversaries_of, cells_of, read_runs
-from dynabro_cli.errors import NotFoundError
+from dynabro_cli.errors import NotFoundError, many
 from dynabro_cli.store.open.translation import translated_errors
 from dynabro_cli.store.read.queries import query
 from dynabro_cli.store.read.searches import GOALS, described, file_text, is_sweep
+from dynabro_cli.store.trials import unsound
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,19 @@ def read_searches(engine: Engine, where: str | None) -> Searches:
             else "no trial of a search is stored here"
         )
         raise NotFoundError(f"{why}. Try: dynabro search NAME")
+    with translated_errors(engine.url), engine.connect() as connection:
+        wrong = unsound(connection)
+    places = list(zip(trials["search"], trials["number"], strict=True))
+    left_out = [place for place in places if place in wrong]
     names = list(dict.fromkeys(map(file_of, trials["search"])))
+    if left_out:
+        search, number = left_out[0]
+        warnings.warn(
+            f"{many(len(left_out), 'trial')} left out, first trial {number} of {search}: "
+            f"{wrong[left_out[0]]}. Try: dynabro db check, which lists all problems",
+            stacklevel=2,
+        )
+        trials = trials[[place not in wrong for place in places]]
     about = {name: search for name in names if (search := _about(engine, name)) is not None}
     trials = trials[trials["search"].map(file_of).isin(list(about))].reset_index(drop=True)
     if trials.empty:
