@@ -19,6 +19,7 @@ from dynabro_cli.machine import native
 from dynabro_cli.machine.gpu_kernels import MOST_ROWS, triton_works
 from dynabro_cli.vectors.finite import host_may_look
 from dynabro_cli.vectors.means import column_blocks, mean_of_rows
+from dynabro_cli.vectors.operators import INLINED, opaque
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,6 +54,11 @@ def comparators(m: int, first: int, stop: int) -> tuple[tuple[int, int], ...]:
     return tuple(reversed(kept))
 
 
+@opaque(
+    "middle_mean(Tensor messages, int trim) -> Tensor",
+    lambda messages, trim: torch.empty_like(messages[0]),
+    inlined=INLINED,
+)
 def middle_mean(messages: Tensor, trim: int) -> Tensor:
     """Return the mean over rows [trim, m - trim) of the column-wise sorted messages: [m, d] ->
     [d].
@@ -68,6 +74,11 @@ def middle_mean(messages: Tensor, trim: int) -> Tensor:
     )
 
 
+@opaque(
+    "nearest_mean(Tensor messages, int trim, int excluded) -> Tensor",
+    lambda messages, trim, excluded: torch.empty_like(messages[0]),
+    inlined=INLINED,
+)
 def nearest_mean(messages: Tensor, trim: int, excluded: int) -> Tensor:
     """Return the mean of the m - left_out values of each column that are nearest to its
     ``middle_mean``: [m, d] -> [d].

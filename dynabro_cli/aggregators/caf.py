@@ -17,6 +17,7 @@ from dynabro_cli.aggregators._api import (
 )
 from dynabro_cli.components import parameter
 from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.operators import opaque
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,6 +68,7 @@ def caf(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     return weighing(functools.partial(weigh, f=f), None)
 
 
+@opaque("caf(Tensor gram, int f) -> Tensor", lambda gram, f: torch.empty_like(gram[0]))
 def weigh(gram: Tensor, f: int) -> Tensor:
     """Return the messages' weights [m] in the aggregate, from their Gram matrix [m, m] around any
     point.

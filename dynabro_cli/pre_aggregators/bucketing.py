@@ -12,6 +12,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.pre_aggregators._api import REGISTRY, PreAggregator
 from dynabro_cli.vectors.means import mean_of_rows
+from dynabro_cli.vectors.operators import INLINED, opaque
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,8 +59,18 @@ def bucketing(parameters: Parameters, setting: AggregatorSetting) -> PreAggregat
     draws = Draws(setting.seed)
 
     def mix(messages: Tensor, call: int | Tensor = 0) -> Tensor:
-        ordered = messages.index_select(0, draws.permutation(call, m, messages.device))
-        means = [mean_of_rows(list(ordered[start : start + s])) for start in range(0, m, s)]
-        return torch.stack(means)
+        order = draws.permutation(call, m, messages.device)
+        return means_of(messages.index_select(0, order), s)
 
     return PreAggregator(mix, buckets, lambda _: None, numbered=True)
+
+
+@opaque(
+    "bucketing(Tensor messages, int s) -> Tensor",
+    lambda messages, s: messages.new_empty(-(-len(messages) // s), messages.shape[1]),
+    inlined=INLINED,
+)
+def means_of(messages: Tensor, s: int) -> Tensor:
+    """Return the means of s messages each, in their order; the last mean has the rest."""
+    starts = range(0, len(messages), s)
+    return torch.stack([mean_of_rows(list(messages[start : start + s])) for start in starts])
