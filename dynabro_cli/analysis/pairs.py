@@ -385,7 +385,7 @@ def _runs(engine: Engine, where: str | None, column: str) -> list[Fields]:
         f"SELECT id, status, {column} AS value, {names} FROM runs WHERE {HAS_RESULT} {condition} "
         "ORDER BY id",
     )
-    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.sharing()]
     for row in rows:
         if row["status"] == DIVERGED:
             row["value"] = counted_as(column, row["task"], row["model"], row["code_digests"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +21,7 @@ from dynabro_cli.errors import DatabaseError, SpecError
 from dynabro_cli.experiment.effect import Adversary, adversaries, effective, what_differs
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.store.open.translation import shown
-from dynabro_cli.store.read.queries import among, query, sweeps_condition
+from dynabro_cli.store.read.queries import FETCH_ROWS, among, query, sweeps_condition
 from dynabro_cli.store.read.rows import spec_of
 from dynabro_cli.store.tables import HAS_RESULT
 from dynabro_cli.store.views import RULE
@@ -173,9 +174,20 @@ def with_specs(engine: Engine, runs: pd.DataFrame) -> pd.DataFrame:
     Raises:
         DatabaseError: The values of a run's row do not agree.
     """
-    specs = [
-        spec_of(run) for run in runs.astype(object).where(runs.notna(), None).to_dict("records")
-    ]
+    specs: list[dict[str, Any] | None] = []
+    values: dict[str, Any] = {}
+    for start in range(0, len(runs), FETCH_ROWS):
+        rows = runs.iloc[start : start + FETCH_ROWS].astype(object)
+        for run in rows.where(rows.notna(), None).to_dict("records"):
+            spec = spec_of(run)
+            # equal values are one object: thousands of specs take much memory
+            specs.append(
+                spec
+                and {
+                    sys.intern(name): values.setdefault(repr(value), value)
+                    for name, value in spec.items()
+                }
+            )
     if None in specs:
         name, run_id = shown(engine.url), runs["id"].iloc[specs.index(None)]
         raise DatabaseError(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,10 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method, MethodSetting
 from dynabro_cli.streams import Streams
-from dynabro_cli.switching._api import SwitchingSetting
+from dynabro_cli.switching._api import Mask, SwitchingSetting
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def identities(run: Mapping[str, Any], ticks: int) -> np.ndarray[Any, Any]:
@@ -42,13 +45,18 @@ def identities(run: Mapping[str, Any], ticks: int) -> np.ndarray[Any, Any]:
     mask, within, in_round = strategy.mask, strategy.within, strategy.in_round
     places = itertools.islice(_places(method, run), ticks)
     if within is not None and run["clock"] != "round":
-        return _stacked([within(*place).numpy() for place in places], workers)
+        return _stacked([array(within, *place) for place in places], workers)
     if in_round is not None:
         levels = [cost.bit_length() - 1 for _, _, cost in places]
         return _stacked(
-            [in_round(tick, level).numpy() for tick, level in enumerate(levels)], workers
+            [array(in_round, tick, level) for tick, level in enumerate(levels)], workers
         )
-    return _stacked([mask(tick).numpy() for tick in range(ticks)], workers)
+    return _stacked([array(mask, tick) for tick in range(ticks)], workers)
+
+
+def array(mask: Callable[..., Tensor], *place: int | None) -> np.ndarray[Any, Any]:
+    """Return a mask as an array; torch is loaded only for a strategy without ``Mask``."""
+    return mask.array(*place) if isinstance(mask, Mask) else mask(*place).numpy()
 
 
 def _stacked(masks: list[np.ndarray[Any, Any]], workers: int) -> np.ndarray[Any, Any]:

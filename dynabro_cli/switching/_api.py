@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dynabro_cli.components import Registry
 from dynabro_cli.deferred import np
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 State: TypeAlias = "dict[str, Tensor]"
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,21 @@ class Switching(NamedTuple):
     kept: bool = False
 
 
+@dataclass(frozen=True)
+class Mask:
+    """A function of a tick that returns masks as tensors.
+
+    Attributes:
+        array: The same function with NumPy's arrays: masks of stored runs are read without torch.
+    """
+
+    array: Callable[..., Array]
+
+    def __call__(self, *place: int | None) -> Tensor:
+        """Return a mask [m] that the caller may change."""
+        return torch.from_numpy(self.array(*place).copy())
+
+
 REGISTRY: Registry[Callable[..., Switching]] = Registry(
     "switching strategy", "dynabro_cli.switching"
 )
@@ -98,11 +114,16 @@ def uniform_subset(setting: SwitchingSetting, counter: int) -> Tensor:
     Raises:
         SpecError: Unless 0 <= byzantine <= workers.
     """
+    return torch.from_numpy(subset(setting, counter))
+
+
+def subset(setting: SwitchingSetting, counter: int) -> Array:
+    """Return the mask of ``uniform_subset`` as an array."""
     check_count(setting)
     generator = Streams(setting.seed).generator("identities", counter)
     mask = np.zeros(setting.workers, dtype=bool)
     mask[generator.choice(setting.workers, setting.byzantine, replace=False)] = True
-    return torch.from_numpy(mask)
+    return mask
 
 
 def check_count(setting: SwitchingSetting) -> None:

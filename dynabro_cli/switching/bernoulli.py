@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
 from dynabro_cli.deferred import np
-from dynabro_cli.lazy import torch
 from dynabro_cli.streams import Streams
-from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from dynabro_cli.switching._api import REGISTRY, Array, Mask, Switching, SwitchingSetting
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,7 @@ def bernoulli(parameters: Parameters, setting: SwitchingSetting) -> Switching:
             turning = generator.choice(turning, room, replace=False)
         rounds_left[turning] = parameters.D
 
-    def mask(t: int) -> Tensor:
+    def mask(t: int) -> Array:
         nonlocal at
         if t < at:
             # a tick depends on all ticks before it, so an earlier one begins again at the start
@@ -78,6 +73,6 @@ def bernoulli(parameters: Parameters, setting: SwitchingSetting) -> Switching:
         while at < t:
             at += 1
             step(at)
-        return torch.from_numpy(rounds_left > 0)
+        return rounds_left > 0
 
-    return Switching(mask)
+    return Switching(Mask(mask))

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
+from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
-from dynabro_cli.lazy import torch
 from dynabro_cli.switching._api import (
     REGISTRY,
+    Array,
+    Mask,
     Switching,
     SwitchingSetting,
     check_count,
-    uniform_subset,
+    subset,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -62,15 +60,15 @@ def on_level(parameters: Parameters, setting: SwitchingSetting) -> Switching:
         )
 
     @functools.lru_cache(maxsize=2)
-    def drawn(epoch: int) -> Tensor:
-        return uniform_subset(setting, epoch)
+    def drawn(epoch: int) -> Array:
+        return subset(setting, epoch)
 
-    def mask(t: int) -> Tensor:
-        return drawn(0 if parameters.K is None else t // parameters.K).clone()
+    def mask(t: int) -> Array:
+        return drawn(0 if parameters.K is None else t // parameters.K)
 
-    def in_round(t: int, level: int | None) -> Tensor:
+    def in_round(t: int, level: int | None) -> Array:
         attacks = level is not None and level >= parameters.level
-        return mask(t) if attacks else torch.zeros(setting.workers, dtype=torch.bool)
+        return mask(t) if attacks else np.zeros(setting.workers, dtype=bool)
 
     check_count(setting)
-    return Switching(mask, in_round=in_round)
+    return Switching(Mask(mask), in_round=Mask(in_round))

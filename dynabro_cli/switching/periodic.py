@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
 from dynabro_cli.switching._api import (
     REGISTRY,
+    Array,
+    Mask,
     Switching,
     SwitchingSetting,
     check_count,
-    uniform_subset,
+    subset,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,8 @@ def periodic(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     """
 
     @functools.lru_cache(maxsize=2)
-    def drawn(epoch: int) -> Tensor:
-        return uniform_subset(setting, epoch)
+    def drawn(epoch: int) -> Array:
+        return subset(setting, epoch)
 
     check_count(setting)
-    return Switching(lambda t: drawn(t // parameters.K).clone(), setting.byzantine)
+    return Switching(Mask(lambda t: drawn(t // parameters.K)), setting.byzantine)

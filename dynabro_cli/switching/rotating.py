@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
+from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
-from dynabro_cli.lazy import torch
-from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from dynabro_cli.switching._api import REGISTRY, Array, Mask, Switching, SwitchingSetting
 
 
 @dataclass(frozen=True)
@@ -65,10 +61,10 @@ def rotating(parameters: Parameters, setting: SwitchingSetting) -> Switching:
         raise SpecError(problems)
     period = parameters.period or turn_length(setting.beta or 0.0)
 
-    def mask(t: int) -> Tensor:
-        return torch.tensor([group == t // period % 3 for group in groups])
+    def mask(t: int) -> Array:
+        return np.array([group == t // period % 3 for group in groups])
 
-    return Switching(mask, largest if m % 3 == 0 else None)
+    return Switching(Mask(mask), largest if m % 3 == 0 else None)
 
 
 def turn_length(beta: float) -> int:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.lazy import torch
-from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting, check_count
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from dynabro_cli.deferred import np
+from dynabro_cli.switching._api import (
+    REGISTRY,
+    Array,
+    Mask,
+    Switching,
+    SwitchingSetting,
+    check_count,
+)
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ def round_robin(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     m, f = setting.workers, setting.byzantine
     check_count(setting)
 
-    def mask(t: int) -> Tensor:
+    def mask(t: int) -> Array:
         first = t // parameters.K * f
-        return (torch.arange(m) - first) % m < f
+        return (np.arange(m) - first) % m < f
 
-    return Switching(mask, f)
+    return Switching(Mask(mask), f)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
 from dynabro_cli.components import NoParameters
 from dynabro_cli.switching._api import (
     REGISTRY,
+    Array,
+    Mask,
     Switching,
     SwitchingSetting,
     check_count,
-    uniform_subset,
+    subset,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @REGISTRY.register("static", reference="DynaBRO (ICML 2024), Section 3")
@@ -26,7 +24,7 @@ def static(_: NoParameters, setting: SwitchingSetting) -> Switching:
     check_count(setting)
 
     @functools.cache
-    def drawn() -> Tensor:
-        return uniform_subset(setting, 0)
+    def drawn(_epoch: int) -> Array:
+        return subset(setting, 0)
 
-    return Switching(lambda t: drawn().clone(), setting.byzantine)
+    return Switching(Mask(lambda t: drawn(0)), setting.byzantine)

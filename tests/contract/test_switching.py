@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from dynabro_cli.api import make_switching
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.experiment.schedule import identities
-from dynabro_cli.switching._api import Switching
+from dynabro_cli.switching._api import Mask, Switching
 from tests.parameters import TRACE
 
 # Required parameters of strategies; nine workers, three of them Byzantine, suit all.
@@ -56,6 +57,21 @@ def test_any_tick_can_be_asked_for_in_any_order_and_again(name: str) -> None:
     order = torch.randperm(TICKS, generator=torch.Generator().manual_seed(0)).tolist()
     for t in [*order, *reversed(order), 0, TICKS - 1, TICKS - 1]:
         assert torch.equal(switching.mask(t), expected[t])
+
+
+@every_name
+def test_a_schedule_of_the_seed_is_drawn_without_torch(name: str) -> None:
+    """Reports draw it again for stored runs, and torch alone takes more memory than a report."""
+    switching = make(name)
+    if switching.kept:
+        return
+    assert isinstance(switching.mask, Mask)
+    assert isinstance(switching.in_round, Mask | None)
+    assert isinstance(switching.within, Mask | None)
+    for t in range(TICKS):
+        array = switching.mask.array(t)
+        assert (type(array), array.dtype) == (np.ndarray, bool)
+        assert array.tolist() == switching.mask(t).tolist()
 
 
 @every_name

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -36,6 +36,8 @@ TIMELINES, TIMELINE_TICKS, TIMELINE_SPANS = 12, 300, 4_000
 """Most timelines of a task; ticks of each; and most spans, after which a timeline is cut."""
 MOST_ABOUT = 12
 """Most sweeps that are described."""
+PORTION = 200
+"""Runs whose evaluations are read at a time."""
 DIGITS = 5
 KEY_DIGITS = 10
 
@@ -99,7 +101,7 @@ def _task(task: str, runs: pd.DataFrame) -> Value:
     of them share.
     """
     metric = usual_metric(runs)
-    records = runs.to_dict("records")
+    records = runs[[*CELL, *OTHERS]].to_dict("records")
     varied = [
         name
         for name in CELL
@@ -154,14 +156,17 @@ def _cells(
     has their own texts.
     """
     results = dataclasses.replace(results, runs=results.runs.drop_duplicates(["cell", "seed"]))
-    texts = {row["id"]: row for row in stored.to_dict("records")}
     lines = _curves(results, tasks)
     numbers = {task["name"]: place for place, task in enumerate(tasks)}
-    firsts = {row["cell"]: row for row in results.runs.drop_duplicates("cell").to_dict("records")}
+    first_runs = results.runs.drop_duplicates("cell")
+    names = ["cell", "id", *dict.fromkeys(["task", *(column["name"] for column in columns)])]
+    firsts = {row["cell"]: row for row in first_runs[names].to_dict("records")}
+    texts = stored.loc[stored["id"].isin(first_runs["id"]), ["id", *fields()]].to_dict("records")
     scored = results.runs[
         ["cell", "status", *dict.fromkeys(METRICS[task["metric"]].final for task in tasks)]
     ]
     named = [plugin.name for plugin in plugins.loaded()]
+    commands = {row["id"]: command_of(row, named) for row in texts}
     rows = []
     for cell, cell_runs in scored.groupby("cell", sort=True):
         first = firsts[cell]
@@ -179,7 +184,7 @@ def _cells(
                 "std": _number(scores.std(ddof=1, skipna=False)) if len(cell_runs) > 1 else None,
                 "n": len(cell_runs),
                 "diverged": int((cell_runs["status"] == DIVERGED).sum()),
-                "command": command_of(texts[first["id"]], named),
+                "command": commands[first["id"]],
                 "curve": lines.get(cell, []),
             }
         )
@@ -194,8 +199,7 @@ def _curves(results: Results, tasks: Sequence[Value]) -> dict[Any, list[Any]]:
     most = max(
         FEWEST_POINTS, min(CURVE_POINTS, ALL_POINTS // max(1, results.runs["cell"].nunique()))
     )
-    for task in tasks:
-        chosen = results.runs[results.runs["task"] == task["name"]]
+    for task, chosen in _portions(results.runs, tasks):
         part = Results(chosen, chosen, "", results.engine, results.identities, results.window)
         for cell, line in curves(part, ["cell"], METRICS[task["metric"]].along).groupby("cell"):
             places = sorted({round(place * (len(line) - 1) / (most - 1)) for place in range(most)})
@@ -208,11 +212,21 @@ def _curves(results: Results, tasks: Sequence[Value]) -> dict[Any, list[Any]]:
     return by_cell
 
 
+def _portions(runs: pd.DataFrame, tasks: Sequence[Value]) -> Iterator[tuple[Value, pd.DataFrame]]:
+    """Yield all runs of some cells of a task at a time, because evaluations need much memory."""
+    for task in tasks:
+        chosen = runs[runs["task"] == task["name"]].sort_values("cell", kind="stable")
+        portion = chosen["cell"].map(chosen["cell"].value_counts().sort_index().cumsum() // PORTION)
+        yield from ((task, part) for _, part in chosen.groupby(portion))
+
+
 def _runs(runs: pd.DataFrame, tasks: Sequence[Value]) -> list[list[Any]]:
     """Return rows of id, key, cell, seed, status, final score, rounds, seconds, start time, and
     tags with the note.
     """
     final = {task["name"]: METRICS[task["metric"]].final for task in tasks}
+    shown = ["id", "run_key", "task", "cell", "seed", "status", "rounds", "wall_seconds"]
+    shown += ["started_at", "tags", "note", *dict.fromkeys(final.values())]
     return [
         [
             int(row["id"]),
@@ -226,7 +240,7 @@ def _runs(runs: pd.DataFrame, tasks: Sequence[Value]) -> list[list[Any]]:
             str(row["started_at"])[:19],
             words_of(row),
         ]
-        for row in runs.to_dict("records")
+        for row in runs[shown].to_dict("records")
     ]
 
 

@@ -8,6 +8,8 @@ import hashlib
 import importlib.util
 import itertools
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -173,10 +175,10 @@ def in_script(value: Any) -> str:
 @functools.cache
 def _library() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one program."""
-    import vl_convert
-
-    bundle: Any = vl_convert.javascript_bundle  # its declaration lacks the defaults
-    return str(bundle()).replace("</script", "<\\/script")
+    # another process, because the program that makes it keeps 100 MB
+    make = "import sys, vl_convert; sys.stdout.write(vl_convert.javascript_bundle())"
+    made = subprocess.run([sys.executable, "-P", "-c", make], capture_output=True, check=True)
+    return made.stdout.decode().replace("</script", "<\\/script")
 
 
 def _safe(text: str) -> Any:

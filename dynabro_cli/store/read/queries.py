@@ -77,6 +77,14 @@ class QueryResult:
     rows: Iterator[tuple[Any, ...]]
     database: str
 
+    def sharing(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows; equal texts are one object, which saves memory if all rows are kept."""
+        texts: dict[str, str] = {}
+        for row in self.rows:
+            yield tuple(
+                texts.setdefault(value, value) if type(value) is str else value for value in row
+            )
+
     def frame(self) -> pd.DataFrame:
         """Return all rows as a data frame.
 
@@ -85,7 +93,7 @@ class QueryResult:
         """
         import pandas as pd
 
-        table = pd.DataFrame(list(self.rows), columns=self.columns)
+        table = pd.DataFrame(list(self.sharing()), columns=self.columns)
         for name in NUMBERS.intersection(table.columns):
             if any(isinstance(value, str | bytes) for value in table[name].unique()):
                 wrong = f"{self.database}: {name} has a value that is not a number"

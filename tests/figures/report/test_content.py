@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from dynabro_cli.analysis.cells import curves
+from dynabro_cli.analysis.results import Results
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.experiment.spec import RunSpec, fields
@@ -66,6 +72,40 @@ def test_the_last_point_of_a_curve_is_the_final_score(gathered: Gathered) -> Non
         assert means[-1] == pytest.approx(mean, rel=1e-3)
         assert len(budgets) == len(means) == len(stds) > 3
         assert budgets == sorted(set(budgets))
+
+
+@pytest.mark.thorough
+def test_curves_are_read_in_portions(
+    gathered: Gathered, real_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    def counted(part: Results, *arguments: Any) -> pd.DataFrame:
+        sizes.append(len(part.runs))
+        return curves(part, *arguments)
+
+    monkeypatch.setattr(gather, "curves", counted)
+    for portion in (2, 1000):
+        monkeypatch.setattr(gather, "PORTION", portion)
+        assert gathered(real_database)["cells"] == gathered()["cells"]
+        assert sum(sizes) == 7
+        assert (max(sizes) <= 3) == (portion == 2)  # a cell has two runs at most
+        sizes.clear()
+
+
+def test_a_report_loads_no_torch(real_database: Path, tmp_path: Path) -> None:
+    """Torch alone takes 500 MB."""
+    program = """
+import sys
+from dynabro_cli.cli.app import main
+try:
+    main()
+finally:
+    assert "torch" not in sys.modules
+"""
+    words = ["report", "--db", str(real_database), "--out", str(tmp_path / "report.html")]
+    subprocess.run([sys.executable, "-c", program, *words], check=True)
+    assert '"timelines":[{' in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.thorough
