@@ -14,7 +14,14 @@ from dynabro_cli.errors import SpecError
 
 HEADER = ["run", "same numbers", "CPU s here", "CPU s there", "here over there"]
 COMMON = {"workers": 7, "byzantine": 2, "batch_size": 4, "switching": "periodic:K=5"}
+RULES = (
+    *("bulyan:f=1", "caf", "centered-clipping:tau=1", "cge", "ctma", "ctma:rule=gm", "cwmed"),
+    *("dnc", "mda", "meamed", "mean", "mfm:threshold=1", "monna", "multi-krum", "nnm+cwmed"),
+    *("phocas", "rfa", "sign-majority", "smea"),
+)
+"""The rules of the runs in ``results.db.example`` that no other run below has."""
 RUNS = (
+    *(("digits", "mlp", "momentum:beta=0.9", rule, "alie", 40) for rule in RULES),
     ("digits", "cnn-digits", "sgd", "cwtm", "sf", 120),
     ("digits", "cnn-digits", "momentum:beta=0.9", "gm", "sf", 120),
     ("digits", "cnn-digits", "dynabro", "nnm+cwtm", "ipm", 120),
