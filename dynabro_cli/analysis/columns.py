@@ -14,7 +14,7 @@ import pandas as pd
 from dynabro_cli.analysis.diverged import DIVERGED, share
 from dynabro_cli.analysis.metrics import METRIC_PREFIX, METRICS, Metric
 from dynabro_cli.errors import SpecError, did_you_mean, many
-from dynabro_cli.experiment.effect import BASE, ENTRY, MET, READING, aligned
+from dynabro_cli.experiment.effect import BASE, ENTRY, MET, READING, aligned, entry_words
 from dynabro_cli.experiment.label import CELL, OTHERS, telling_apart
 from dynabro_cli.experiment.spec import COMPONENTS, fields, full_name
 
@@ -181,7 +181,7 @@ def text_of(name: str, value: Any) -> str:
     if name == "task":
         return TASKS.get(value, str(value))
     if name == "attack_entry":
-        return f"attack enters at the {value}"
+        return entry_words(value)
     if name == "clock":
         return f"identities change by the {value}"
     if isinstance(value, str):

@@ -17,7 +17,7 @@ from dynabro_cli.analysis.paired_tests import groups
 from dynabro_cli.analysis.results import adversaries_of
 from dynabro_cli.analysis.searches import Searches, file_of, numbers_of
 from dynabro_cli.errors import NotFoundError, SpecError
-from dynabro_cli.experiment.effect import USUAL_CLOCK
+from dynabro_cli.experiment.effect import USUAL_CLOCK, entry_words
 
 NOT_IN_SETTING = ("attack", "attack_entry", "switching", "clock", "seed")
 """Fields of the spec that an adversary chooses, and the seed: two runs that differ in others are of
@@ -266,7 +266,8 @@ def _lowest(cells: Sequence[pd.DataFrame], others: Mapping[str, float] = NO_OTHE
         if means[rival] < means[place]:
             place, apart = rival, False
     first = cells[place].iloc[0]
-    entry = "" if first["attack_entry"] in USUAL else f" at the {first['attack_entry']}"
+    words = entry_words(first["attack_entry"]).removeprefix("attack enters")
+    entry = "" if first["attack_entry"] in USUAL else words
     clock = "" if first["clocks"] == USUAL_CLOCK else f", clock={first['clock']}"
     attack = f"{first['attack']}{entry}, {first['switching']}{clock}"
     return Worst(

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 State: TypeAlias = "dict[str, Tensor]"
-ON_VECTORS = ("gradient", "message", "state")
+COMPUTATION = "computation"
+BEFORE_MEMORY = ("gradient", COMPUTATION)
+"""The values of ``attack_entry`` with which an attack acts before the worker's momentum."""
+ON_VECTORS = ("gradient", COMPUTATION, "message", "state")
 ON_DATA = "data"
 
 

@@ -6,7 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, State, replace
+from dynabro_cli.attacks._api import (
+    BEFORE_MEMORY,
+    REGISTRY,
+    Attack,
+    AttackSetting,
+    State,
+    replace,
+)
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import Late, torch
@@ -84,7 +91,7 @@ def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
         return {"theta": torch.where(byzantine, 1.0, (1 - alpha) * theta)}
 
     start = Late(lambda: {"theta": torch.zeros(setting.workers, dtype=torch.float64)})
-    return Attack(start, messages, advance, entries=("gradient",), by_number=True)
+    return Attack(start, messages, advance, entries=BEFORE_MEMORY, by_number=True)
 
 
 def _printed(strength: float, alpha: float) -> Attack:
@@ -103,4 +110,4 @@ def _printed(strength: float, alpha: float) -> Attack:
         return {"round": state["round"] + 1}
 
     start = Late(lambda: {"round": torch.zeros((), dtype=torch.int64)})
-    return Attack(start, messages, advance, entries=("gradient",))
+    return Attack(start, messages, advance, entries=BEFORE_MEMORY)

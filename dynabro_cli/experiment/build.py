@@ -29,7 +29,13 @@ from dynabro_cli.switching._api import Switching, SwitchingSetting
 from dynabro_cli.tasks._api import ImageShape, Task
 
 Components = dict[str, "Component[Any] | None"]
-ENTRIES = {"gradient": "gradients", "message": "messages", "state": "states", "data": "data"}
+ENTRIES = {
+    "gradient": "gradients",
+    "computation": "single gradient computations",
+    "message": "messages",
+    "state": "states",
+    "data": "data",
+}
 """Targets of an attack, by its entry, in words."""
 
 

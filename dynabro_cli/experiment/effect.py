@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dynabro_cli.attacks import _api as attacks
-from dynabro_cli.attacks._api import AttackSetting
+from dynabro_cli.attacks._api import BEFORE_MEMORY, COMPUTATION, AttackSetting
 from dynabro_cli.components import Component, format_value
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.experiment.key import keyed
@@ -68,7 +68,7 @@ class Adversary(NamedTuple):
 
     @property
     def any_entry(self) -> bool:
-        """True if ``attack_entry`` has no effect."""
+        """True if other values of ``attack_entry`` have the same effect."""
         return len(self.entries) > 1
 
     @property
@@ -80,7 +80,12 @@ class Adversary(NamedTuple):
     def reading(self) -> str:
         """The attack's entry, and the parameters that change what it does there, in words."""
         changed = self.attack.removeprefix(self.base).lstrip(":,")
-        return f"attack enters at the {self.entry}" + (f", {changed}" if changed else "")
+        return entry_words(self.entry) + (f", {changed}" if changed else "")
+
+
+def entry_words(entry: str) -> str:
+    """Return a value of ``attack_entry`` in words."""
+    return f"attack enters at {'each' if entry == COMPUTATION else 'the'} {entry}"
 
 
 def adversary_of(run: Fields) -> Adversary:
@@ -104,15 +109,20 @@ def adversary_of(run: Fields) -> Adversary:
     except DynabroError:
         return Adversary(text, entry, clock, text, (), (entry,), (clock,))
     once = is_single_tick(method)
-    alike = forgets(method) or not attack.acts
-    any_entry = alike and (
-        clock == USUAL_CLOCK or once or (isinstance(method, GatheringMethod) and not method.asks)
-    )
-    entries = attack.entries if any_entry else (entry,)
+    at_once = once or (isinstance(method, GatheringMethod) and not method.asks)
+    alike = (forgets(method) or not attack.acts) and (clock == USUAL_CLOCK or at_once)
+
+    def effect(place: str) -> str:
+        """Return a text that is equal for entries with the same effect."""
+        if place == COMPUTATION and not at_once:
+            return place
+        return "any" if alike else BEFORE_MEMORY[0] if place in BEFORE_MEMORY else place
+
+    entries = tuple(other for other in attack.entries if effect(other) == effect(entry)) or (entry,)
     clocks = fields()[CLOCK].limits["choices"] if once and not method.wants_noise else (clock,)
     names = {info.field: info.default for info in component.entry.infos if info.limits["of_memory"]}
     base = _with(component, names)
-    idle = any_entry or entry == "gradient"
+    idle = alike or entry in BEFORE_MEMORY
     return Adversary(
         attack=base if idle else text,
         entry=entries[0],
@@ -182,11 +192,9 @@ def aligned(
         (adversary.base, *(str(run[name]) for name in problem))
         for run, adversary in zip(runs, met, strict=True)
     ]
-    entries: dict[Any, dict[tuple[str, str], str]] = {}
+    entries = _entries_met(met, scopes)
     clocks: dict[Any, dict[str, None]] = {}
     for adversary, scope in zip(met, scopes, strict=True):
-        if not adversary.any_entry:
-            entries.setdefault(scope, {})[adversary.attack, adversary.entry] = adversary.reading
         if not adversary.any_clock:
             clocks.setdefault(scope, {})[adversary.clock] = None
     several = ENTRY not in stored and any(len(met_at) > 1 for met_at in entries.values())
@@ -201,9 +209,10 @@ def aligned(
                 run[ENTRY] if ENTRY in stored else adversary.entry,
             ): adversary.reading
         }
-        readings = (
-            entries.get(scope, usual) if adversary.any_entry and ENTRY not in stored else usual
-        )
+        readings = usual
+        if adversary.any_entry and ENTRY not in stored:
+            met_at = entries[scope].items()
+            readings = {at: words for at, words in met_at if at[1] in adversary.entries}
         ticks = (
             clocks.get(scope, (adversary.clock,))
             if adversary.any_clock and CLOCK not in stored
@@ -223,6 +232,27 @@ def aligned(
                 if key not in chosen or (same and not chosen[key][0]):
                     chosen[key] = same, place, shown
     return [(place, shown) for _, place, shown in sorted(chosen.values(), key=lambda pair: pair[1])]
+
+
+def _entries_met(
+    met: Sequence[Adversary], scopes: Sequence[Any]
+) -> dict[Any, dict[tuple[str, str], str]]:
+    """Return the attacks with their entries, and their readings, for each scope.
+
+    A run on which several entries have the same effect adds its usual entry only if no other run
+    met one of them.
+    """
+    places: dict[Any, dict[tuple[str, str], int]] = {}
+    for place in sorted(range(len(met)), key=lambda place: len(met[place].entries)):
+        adversary, at = met[place], places.setdefault(scopes[place], {})
+        if not adversary.any_entry or not any(entry in adversary.entries for _, entry in at):
+            at.setdefault((adversary.attack, adversary.entry), place)
+    return {
+        scope: {
+            key: met[place].reading for key, place in sorted(at.items(), key=lambda item: item[1])
+        }
+        for scope, at in places.items()
+    }
 
 
 def what_differs(specs: Sequence[Fields]) -> tuple[str, Any, Any] | None:

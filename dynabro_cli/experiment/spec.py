@@ -167,12 +167,12 @@ class RunSpec:
     )
     attack_entry: str | None = row(
         None,
-        choices=("gradient", "message", "state", "data"),
+        choices=("gradient", "computation", "message", "state", "data"),
         memory=False,
-        help="where the attack acts: before momentum, on what is sent, on what is sent and "
-        "kept, or on the data; "
+        help="where the attack acts: before momentum, before momentum on each single gradient "
+        "computation, on what is sent, on what is sent and kept, or on the data; "
         "auto: data for attacks on data such as label-flip, else gradient",
-        column="where the attack acts: `gradient`, `message`, `state` or `data`",
+        column="where the attack acts: `gradient`, `computation`, `message`, `state` or `data`",
     )
     switching: str = row(
         "periodic:K=10",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli.attacks._api import honest_weights
+from dynabro_cli.attacks._api import COMPUTATION, honest_weights
 from dynabro_cli.events import (
     Checkpointed,
     Diverged,
@@ -226,7 +226,8 @@ class Simulation:
         if plan.cohort is not None:
             honest = honest[list(plan.cohort)]
             judged = bool(honest.any())
-        attacked = parts.spec.attack_entry == "gradient" and who.dynamic
+        entry, several = parts.spec.attack_entry, plan.prefixes[-1] > 1
+        attacked = who.dynamic if entry == "gradient" else entry == COMPUTATION and several
         return Inputs(
             plan,
             who,
@@ -295,7 +296,7 @@ class Simulation:
         acceptance, sent = self._probe(question, state) if inputs.probed else (None, None)
         answer = self._server.answer(question, state.attack, state.method, state.aggregator, sent)
         state.method, state.aggregator = answer.method, answer.aggregator
-        if not (question.attacked and inputs.who.dynamic):
+        if not (question.attacked and inputs.attacked):
             advance(parts, state, question, answer.attack)
         return Direction(answer.aggregate, None, answer.error, acceptance)
 

@@ -57,8 +57,8 @@ def test_other_attacks_do_not_act_on_data() -> None:
         resolve(RunSpec(attack="sf", attack_entry="data"))
     (line,) = error.value.problems
     assert line.startswith(
-        "attack 'sf' acts on gradients or messages or states, and attack_entry=data. Try: no "
-        "--attack-entry"
+        "attack 'sf' acts on gradients or single gradient computations or messages or states, "
+        "and attack_entry=data. Try: no --attack-entry"
     )
     assert line.endswith("or --attack-entry gradient")
 

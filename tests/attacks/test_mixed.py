@@ -86,12 +86,15 @@ def entries(text: str) -> tuple[str, ...]:
 
 
 def test_it_enters_where_all_parts_can() -> None:
-    assert entries("mixed:parts=sf/alie") == ("gradient", "message", "state")
-    assert entries("mixed:parts=sf/momentum-tailored:lambda=1") == ("gradient",)
-    assert entries("mixed:parts=label-flip/alie") == ("gradient", "message", "state")
+    every = ("gradient", "computation", "message", "state")
+    assert entries("mixed:parts=sf/alie") == every
+    assert entries("mixed:parts=sf/momentum-tailored:lambda=1") == ("gradient", "computation")
+    assert entries("mixed:parts=label-flip/alie") == every
     assert entries("mixed:parts=label-flip/label-flip") == ("data",)
     with pytest.raises(
-        SpecError, match=r"attack 'mixed' acts on gradients, and attack_entry=message. .* gradient$"
+        SpecError,
+        match=r"attack 'mixed' acts on gradients or single gradient computations, and "
+        r"attack_entry=message. .* gradient$",
     ):
         resolve(
             RunSpec(

@@ -57,11 +57,16 @@ def test_an_attack_on_workers_that_forget_is_the_same_at_each_entry(method: str)
     """The adversaries are equal, and so are all numbers; the other texts of the run are all that
     the attack allows.
     """
+    longer = method in DYNABRO
     for name in REGISTRIES["attacks"].entries():
         run = made(method=method, attack=REQUIRED.get(name, name)) if name != "label-flip" else None
         others = [] if run is None else list(run.equivalents())
         at_round = [other for other in others if other.spec.clock == "round"]
-        known = len(run.parts.attack.entries) if run is not None else 1
+        # an attack on each computation of a longer round is another
+        same = [] if run is None else adversary_of(run.fields).entries
+        entries = run.parts.attack.entries if run is not None else ()
+        assert set(entries) - set(same) == ({"computation"} & set(entries) if longer else set())
+        known = max(1, len(same))
         assert len(at_round) == known * (2 if name == "sf" else 1) - 1
         expected = events(run) if run is not None and others else []
         for other in at_round:
@@ -73,6 +78,10 @@ def test_an_attack_on_workers_that_forget_is_the_same_at_each_entry(method: str)
 @pytest.mark.parametrize("method", MEMORY)
 def test_a_memory_makes_the_entry_matter(method: str) -> None:
     runs = [made(method=method, attack_entry=entry) for entry in ("gradient", "message", "state")]
+    each = made(method=method, attack_entry="computation")
+    # the sign flip has no state, so that it is the same at each of several computations
+    assert events(each) == events(runs[0])
+    assert (adversary_of(each.fields) == adversary_of(runs[0].fields)) == (method != "mu2-sgd")
     assert (
         len({tuple(events(run)) for run in runs})
         == len({adversary_of(run.fields) for run in runs})
@@ -109,6 +118,23 @@ def test_an_attack_within_a_round_has_an_entry() -> None:
     runs = [
         made(method="dynabro:jmax=2", clock="computation", attack_entry=entry)
         for entry in ("gradient", "message")
+    ]
+    assert events(runs[0]) != events(runs[1])
+    assert adversary_of(runs[0].fields) != adversary_of(runs[1].fields)
+
+
+@pytest.mark.parametrize("clock", ["round", "computation"])
+@pytest.mark.parametrize("switching", ["static", "periodic:K=2"])
+def test_an_attack_on_each_computation_is_another(switching: str, clock: str) -> None:
+    runs = [
+        made(
+            method="dynabro:jmax=2",
+            attack="alie",
+            attack_entry=entry,
+            clock=clock,
+            switching=switching,
+        )
+        for entry in ("gradient", "computation")
     ]
     assert events(runs[0]) != events(runs[1])
     assert adversary_of(runs[0].fields) != adversary_of(runs[1].fields)
@@ -151,3 +177,22 @@ def test_a_run_without_a_memory_is_beside_the_runs_that_met_its_adversary() -> N
         (1, at[0]),
         (2, at[1]),
     ]
+
+
+def test_runs_are_beside_an_attack_on_each_computation() -> None:
+    """A round of one computation has no other; DynaBRO's rounds have. Momentum forgets nothing."""
+    each = {"method": "dynabro:jmax=2", "attack": "alie", "attack_entry": "computation"}
+    sgd, momentum = ({"method": name, "attack": "alie"} for name in ("sgd", "momentum"))
+    assert placed(sgd, momentum, each) == [(place, "alie", "computation", "") for place in range(3)]
+    levels = {**each, "attack_entry": "gradient"}
+    at = ("attack enters at each computation", "attack enters at the gradient")
+    assert [(place, reading) for place, *_, reading in placed(sgd, momentum, each, levels)] == [
+        (0, at[0]),
+        (0, at[1]),
+        (1, at[0]),
+        (1, at[1]),
+        (2, at[0]),
+        (3, at[1]),
+    ]
+    kept = {**momentum, "attack_entry": "state"}
+    assert [place for place, *_ in placed(sgd, kept, each)] == [0, 0, 1, 2]

@@ -163,8 +163,8 @@ ILLEGAL: list[tuple[str, Any, str]] = [
         "attack_entry",
         "before",
         (
-            "attack_entry=before is not legal. Try: --attack-entry with gradient or message or "
-            "state or data or auto"
+            "attack_entry=before is not legal. Try: --attack-entry with gradient or computation or "
+            "message or state or data or auto"
         ),
     ),
     ("clock", "wall", "clock=wall is not legal. Try: --clock with round or computation"),

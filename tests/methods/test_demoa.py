@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dynabro_cli import RunSpec
+from dynabro_cli.attacks._api import BEFORE_MEMORY
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.complete import answering
 from dynabro_cli.experiment.resolve import resolve
@@ -29,7 +30,13 @@ FIELDS: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     ("attack", "entry"),
-    [("sf", "gradient"), ("sf", "message"), ("sf", "state"), ("ipm", "message")],
+    [
+        ("sf", "gradient"),
+        ("sf", "computation"),
+        ("sf", "message"),
+        ("sf", "state"),
+        ("ipm", "message"),
+    ],
 )
 def test_whole_runs(attack: str, entry: str) -> None:
     """4 of 9 workers answer, so that a sample may be Byzantine as a whole; the rule has all 9
@@ -43,10 +50,10 @@ def test_whole_runs(attack: str, entry: str) -> None:
         byzantine = masks[round_][who]
         gradients = (x @ reference.A + reference.noise(M, round_, 0))[who]
         strike = reference.ATTACKS[attack] if not byzantine.all() else _all_byzantine(attack)
-        if entry == "gradient":
+        if entry in BEFORE_MEMORY:
             gradients = strike(gradients, byzantine)
         kept[who] = 0.9 * kept[who] + 0.1 * gradients
-        received[who] = kept[who] if entry == "gradient" else strike(kept[who], byzantine)
+        received[who] = kept[who] if entry in BEFORE_MEMORY else strike(kept[who], byzantine)
         if entry == "state":
             kept[who] = received[who]
         aggregate = reference.trimmed(received, F)

@@ -10,6 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
+from dynabro_cli.attacks._api import BEFORE_MEMORY
 from dynabro_cli.methods._api import GatheringMethod, Measured, Method, MethodSetting, Plan
 from tests.methods.made import made
 from tests.simulation.reference import (
@@ -94,10 +95,10 @@ def sent(
     for step in range(H):
         gradients = points @ A + noise(M, round_, step)
         points = points - RATE / 2 * (
-            attack(gradients, who[step]) if entry == "gradient" else gradients
+            attack(gradients, who[step]) if entry in BEFORE_MEMORY else gradients
         )
     messages = (x - points) / (1 if difference else RATE / 2 * H)
-    return messages if entry == "gradient" else attack(messages, who[-1])
+    return messages if entry in BEFORE_MEMORY else attack(messages, who[-1])
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,8 @@ def sent(
         ("sf", "message", "difference", "computation"),
         ("ipm", "gradient", "difference", "round"),
         ("ipm", "message", "gradient", "computation"),
+        ("alie:z=1", "computation", "gradient", "round"),
+        ("ipm", "computation", "difference", "computation"),
         ("alie:z=1", "gradient", "gradient", "computation"),
         ("alie:z=1", "message", "difference", "round"),
     ],

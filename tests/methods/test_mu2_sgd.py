@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli import RunSpec
+from dynabro_cli.attacks._api import BEFORE_MEMORY
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.methods._api import GatheringMethod, MethodSetting, Plan
@@ -70,7 +71,7 @@ def test_by_hand() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("attack", reference.ATTACKS)
-@pytest.mark.parametrize("entry", ["gradient", "message", "state"])
+@pytest.mark.parametrize("entry", ["gradient", "computation", "message", "state"])
 @pytest.mark.parametrize("text", ["mu2-sgd", "mu2-sgd:beta=0.25,gamma=0.1"])
 def test_whole_runs(text: str, entry: str, attack: str) -> None:
     outcome = _run(method=text, attack=attack, attack_entry=entry)
@@ -111,11 +112,11 @@ def _compare(
         noise, mask = reference.noise(M, t - 1, 0), who[t - 1]
         fresh, stale = x @ reference.A + noise, before @ reference.A + noise
         own = fresh
-        if entry == "gradient":
+        if entry in BEFORE_MEMORY:
             fresh, stale = strike(fresh, mask), strike(stale, mask)
         kept = fresh if t == 1 else fresh + (1 - beta) * (kept - stale)
         sent = kept
-        if entry != "gradient":
+        if entry not in BEFORE_MEMORY:
             sent = strike(own, mask) if of_gradients else strike(kept, mask)
             sent = np.where(mask[:, None], sent, kept)
         if entry == "state":

@@ -152,10 +152,10 @@ def momentum(
     def direction(round_: int, x: Vectors) -> Vectors:
         nonlocal kept
         gradients = x @ A + noise(workers, round_, 0)
-        if entry == "gradient":
+        if entry in ("gradient", "computation"):
             gradients = attack(gradients, identities[round_])
         kept = beta * kept + gain * gradients
-        sent = kept if entry == "gradient" else attack(kept, identities[round_])
+        sent = kept if entry in ("gradient", "computation") else attack(kept, identities[round_])
         if entry == "state":
             kept = sent
         return aggregate(sent)
@@ -166,7 +166,7 @@ def momentum(
 @dataclasses.dataclass
 class DynaBRO:
     """The directions of Algorithm 2, mini-batch after mini-batch; ``limit(J)`` is the filter's
-    bound, inf without filter.
+    bound, inf without filter. ``each``: the attack acts on each mini-batch in static rounds, too.
     """
 
     workers: int
@@ -176,6 +176,7 @@ class DynaBRO:
     attack: Callable[[Vectors, Vectors], Vectors]
     aggregate: Callable[[Vectors, int], Vectors]
     limit: Callable[[int], float] = lambda _: math.inf
+    each: bool = False
     costs: list[int] = dataclasses.field(default_factory=list)
     accepted: list[bool | None] = dataclasses.field(default_factory=list)
     errors: list[float | None] = dataclasses.field(default_factory=list)
@@ -187,7 +188,7 @@ class DynaBRO:
         who = [self.ticks[first if self.by_round else first + k] for k in range(count)]
         # [2^J, m, 2]
         gradients = np.stack([x @ A + noise(self.workers, round_, k) for k in range(count)])
-        static = all(np.array_equal(mask, who[0]) for mask in who)
+        static = not self.each and all(np.array_equal(mask, who[0]) for mask in who)
         if not static:
             gradients = np.stack(
                 [self.attack(own, mask) for own, mask in zip(gradients, who, strict=True)]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dynabro_cli import RunSpec
 from dynabro_cli.aggregators._api import Aggregator
-from dynabro_cli.attacks._api import Attack, AttackSetting, Defence, replace, stay
+from dynabro_cli.attacks._api import BEFORE_MEMORY, Attack, AttackSetting, Defence, replace, stay
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import Method, MethodSetting
 from dynabro_cli.simulation import compilation
@@ -98,7 +98,7 @@ def test_every_level_and_in_dynamic_rounds_every_computation(aggregator: str, cl
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("entry", ["gradient", "message", "state"])
+@pytest.mark.parametrize("entry", ["gradient", "computation", "message", "state"])
 @pytest.mark.parametrize("aggregator", RULES)
 def test_the_workers_momentum_is_seen(aggregator: str, entry: str) -> None:
     """An attack on gradients is judged by the aggregate of the momenta that it leads to."""
@@ -119,7 +119,7 @@ def test_the_workers_momentum_is_seen(aggregator: str, entry: str) -> None:
     def direction(round_: int, x: Vectors) -> Vectors:
         nonlocal memory
         own, mask = x @ A + noise(M, round_, 0), identities[round_]
-        if entry != "gradient":
+        if entry not in BEFORE_MEMORY:
             memory = 0.8 * memory + 0.2 * own
             sent = optimal_ipm(combine)(memory, mask)
             memory = sent if entry == "state" else memory

@@ -56,6 +56,21 @@ def masks(run: dict[str, Any], count: int) -> list[list[bool]]:
 
 
 @pytest.mark.usefixtures("no_probe")
+@pytest.mark.parametrize("clock", ["round", "computation"])
+def test_an_attack_on_computations_moves_on_with_each_of_them(clock: str) -> None:
+    fields = {
+        "method": "local-steps:H=2",
+        "switching": "periodic:K=3",
+        "attack_entry": "computation",
+        "clock": clock,
+    }
+    attacked, moved = moves(**fields)
+    who = masks(fields, 10)
+    each = who if clock == "computation" else [mask for mask in who[:5] for _ in range(2)]
+    assert attacked == moved == each
+
+
+@pytest.mark.usefixtures("no_probe")
 @pytest.mark.parametrize("entry", ["gradient", "message", "state"])
 def test_in_static_rounds_the_attack_moves_on_once(entry: str) -> None:
     fields = {"method": "local-steps:H=2", "switching": "periodic:K=1", "attack_entry": entry}
@@ -89,8 +104,9 @@ def test_in_dynamic_rounds_it_moves_on_with_each_computation_that_it_attacks(ent
 
 
 @pytest.mark.usefixtures("no_probe")
+@pytest.mark.parametrize("entry", ["gradient", "computation"])
 @pytest.mark.parametrize("clock", ["round", "computation"])
-def test_a_difference_is_attacked_once(clock: str) -> None:
+def test_a_difference_is_attacked_once(clock: str, entry: str) -> None:
     """One round of a full gradient, then others: by who is Byzantine at a round's last
     computation.
     """
@@ -98,6 +114,7 @@ def test_a_difference_is_attacked_once(clock: str) -> None:
         "method": "marina-pp:batches=4,p=1e-9,C=3",
         "switching": "periodic:K=1",
         "clock": clock,
+        "attack_entry": entry,
     }
     attacked, moved = moves(**fields)
     who = masks(fields, 10)
@@ -110,6 +127,7 @@ def test_a_difference_is_attacked_once(clock: str) -> None:
     [
         ("round", "gradient", [1, 1]),
         ("computation", "gradient", [1] * 10),
+        ("round", "computation", [1] * 10),
         ("round", "message", [1, 1]),
     ],
 )

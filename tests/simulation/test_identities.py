@@ -63,6 +63,7 @@ def parts(
         ("none", "sgd", "gradient", True),
         ("ipm", "sgd", "gradient", False),
         ("alie", "dynabro", "gradient", False),
+        ("alie", "dynabro", "computation", False),
         # the attack's vector takes the place of the worker's gradient
         ("ipm", "momentum", "gradient", False),
         ("ipm", "momentum", "state", False),
@@ -98,12 +99,15 @@ def test_by_computation_or_by_the_last() -> None:
     Byzantine at the end.
     """
     at = [torch.arange(5) < count for count in (1, 2, 2)]
-    of_gradients, drawn = identify(parts("ipm", clock="computation", at=at), State(), 3)
-    assert [numbers.tolist() for numbers in drawn.computed] == [
-        [1, 2, 3, 4],
-        [2, 3, 4],
-        [2, 3, 4],
-    ]
+    for entry in ("computation", "gradient"):
+        of_gradients, drawn = identify(
+            parts("ipm", entry=entry, clock="computation", at=at), State(), 3
+        )
+        assert [numbers.tolist() for numbers in drawn.computed] == [
+            [1, 2, 3, 4],
+            [2, 3, 4],
+            [2, 3, 4],
+        ]
     _, of_messages = identify(parts("ipm", entry="message", clock="computation", at=at), State(), 3)
     assert [numbers.tolist() for numbers in of_messages.computed] == [[2, 3, 4]] * 3
     assert drawn.changes == 1

@@ -16,14 +16,14 @@ State = dict[str, Tensor]
 
 
 @pytest.mark.usefixtures("no_probe")
-@pytest.mark.parametrize("entry", ["gradient", "message"])
+@pytest.mark.parametrize("entry", ["gradient", "computation", "message"])
 @pytest.mark.parametrize("clock", ["round", "computation"])
 @pytest.mark.parametrize("method", ["sgd", f"dynabro:jmax={JMAX}"])
 def test_once_a_round_of_its_longest_level(
     method: str, clock: str, entry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a round within which identities change, an attack on gradients learns from every
-    computation instead.
+    computation instead; an attack on computations does so in all rounds.
 
     All workers' gradients are at one point, so only their noise differs, which is known.
     """
@@ -62,7 +62,7 @@ def test_once_a_round_of_its_longest_level(
     for row in outcome.rounds:
         drawn = [noise(M, row.round, k) for k in range(row.cost)]
         who = [ticks[row.round if clock == "round" else spent + k] for k in range(row.cost)]
-        if row.dynamic and entry == "gradient":
+        if entry == "computation" or (row.dynamic and entry == "gradient"):
             calls += [len(expected) + k for k in range(row.cost)]
             expected += list(zip(drawn, who, strict=True))
         else:
@@ -80,7 +80,7 @@ def test_once_a_round_of_its_longest_level(
     assert method == "sgd" or {level(row.round) <= JMAX for row in outcome.rounds} == {True, False}
 
 
-@pytest.mark.parametrize("entry", ["gradient", "message", "state"])
+@pytest.mark.parametrize("entry", ["gradient", "computation", "message", "state"])
 def test_of_gradients_or_of_messages(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attack learns from the vectors that it acts on: under momentum, gradients or momenta."""
     told: list[np.ndarray] = []
@@ -105,6 +105,6 @@ def test_of_gradients_or_of_messages(entry: str, monkeypatch: pytest.MonkeyPatch
     for round_, rows in enumerate(told):
         drawn = noise(M, round_, 0)
         memory = 0.5 * memory + 0.5 * drawn
-        expected = drawn if entry == "gradient" else memory
+        expected = drawn if entry in ("gradient", "computation") else memory
         np.testing.assert_allclose(rows, expected - expected[0], atol=1e-12)
     assert len(told) == 6

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dynabro_cli import RunSpec
+from dynabro_cli.attacks._api import BEFORE_MEMORY
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Evaluated, RoundsDone
 from dynabro_cli.experiment.build import chain_setting
@@ -22,7 +23,7 @@ M, F, SHARE, ROUNDS = 9, 4, 0.6, 40
 """n = ceil(5.4) = 6 answer, and f = min(4, (6 - 1)//2) = 2."""
 
 
-@pytest.mark.parametrize("entry", ["gradient", "message", "state"])
+@pytest.mark.parametrize("entry", ["gradient", "computation", "message", "state"])
 @pytest.mark.parametrize(("attack", "form"), [("sf", "ema"), ("ipm", "heavy-ball")])
 def test_momentum(attack: str, form: str, entry: str) -> None:
     """Workers that do not answer compute nothing and keep their momentum; the attack sees the
@@ -37,10 +38,12 @@ def test_momentum(attack: str, form: str, entry: str) -> None:
         assert len(who) == 6
         byzantine = masks[round_][who]
         gradients = (x @ reference.A + reference.noise(M, round_, 0))[who]
-        if entry == "gradient":
+        if entry in BEFORE_MEMORY:
             gradients = reference.ATTACKS[attack](gradients, byzantine)
         kept[who] = 0.9 * kept[who] + gain * gradients
-        sent = kept[who] if entry == "gradient" else reference.ATTACKS[attack](kept[who], byzantine)
+        sent = (
+            kept[who] if entry in BEFORE_MEMORY else reference.ATTACKS[attack](kept[who], byzantine)
+        )
         if entry == "state":
             kept[who] = sent
         return reference.trimmed(sent, 2)

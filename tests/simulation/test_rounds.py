@@ -67,7 +67,7 @@ def test_plain_distributed_sgd() -> None:
     assert {item.byzantine for item in outcome.rounds} == {F}
 
 
-ENTRIES = ["gradient", "message", "state"]
+ENTRIES = ["gradient", "computation", "message", "state"]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_how_long_a_worker_stays_poisoned(entry: str) -> None:
         aggregator="mean",
         budget=20,
     )
-    growth = {"gradient": 1.0, "message": 1.0, "state": 10.0}[entry]
+    growth = 10.0 if entry == "state" else 1.0
     expected = []
     for round_ in range(20):
         turn, n = divmod(round_, 10)
@@ -171,18 +171,20 @@ def test_beta_zero_and_jmax_zero_are_sgd(attack: str) -> None:
     assert quadratic(method="dynabro:jmax=0", **common).gaps == sgd.gaps
 
 
-CELLS = [*itertools.product(ATTACKS, ["cwtm"], ["round", "computation"])]
-CELLS += [("sf", "mean", "computation"), ("ipm", "cwmed", "computation")]
+CELLS = [*itertools.product(ATTACKS, ["cwtm"], ["round", "computation"], ENTRIES[:2])]
+CELLS += [("sf", "mean", "computation", "gradient"), ("ipm", "cwmed", "computation", "gradient")]
+CELLS += [("alie:z=1", "cwmed", "computation", "computation")]
 
 
-@pytest.mark.parametrize(("attack", "aggregator", "clock"), CELLS)
-def test_dynabro(attack: str, aggregator: str, clock: str) -> None:
+@pytest.mark.parametrize(("attack", "aggregator", "clock", "entry"), CELLS)
+def test_dynabro(attack: str, aggregator: str, clock: str, entry: str) -> None:
     """Levels, nested prefixes, the attack on each level's message, and on every mini-batch in a
-    dynamic round.
+    dynamic round; with the entry ``computation``, on every mini-batch in all rounds.
     """
     outcome = quadratic(
         method="dynabro:jmax=4",
         attack=attack,
+        attack_entry=entry,
         aggregator=aggregator,
         switching="periodic:K=3",
         clock=clock,
@@ -193,7 +195,15 @@ def test_dynabro(attack: str, aggregator: str, clock: str) -> None:
     )
     ticks = masks("periodic:K=3", M, F, 200)
     combine = rule(aggregator)
-    steps = DynaBRO(M, ticks, clock == "round", 4, ATTACKS[attack], lambda rows, _: combine(rows))
+    steps = DynaBRO(
+        M,
+        ticks,
+        clock == "round",
+        4,
+        ATTACKS[attack],
+        lambda rows, _: combine(rows),
+        each=entry == "computation",
+    )
     same(outcome, descend(steps, len(outcome.rounds), RATE))
     assert [item.cost for item in outcome.rounds] == steps.costs
     errors = [item.aggregation_error for item in outcome.rounds]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from dynabro_cli.attacks._api import Defence, honest_mean
+from dynabro_cli.attacks._api import BEFORE_MEMORY, Defence, honest_mean
 from dynabro_cli.methods._api import JudgingMethod, senders
 from dynabro_cli.simulation.round.decision import Decide
 from dynabro_cli.simulation.round.identities import Tick
@@ -33,7 +33,7 @@ def make_attacker(parts: Parts, decide: Decide) -> Attacker:
         """
         return (
             vectors
-            if enters != "gradient"
+            if enters not in BEFORE_MEMORY
             else send(vectors, copied(rows_of(of_method, question)))[0]
         )
 

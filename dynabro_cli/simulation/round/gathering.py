@@ -7,11 +7,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dynabro_cli.attacks._api import BEFORE_MEMORY
 from dynabro_cli.gradients.memory import send
-from dynabro_cli.methods._api import GatheringMethod, Plan
+from dynabro_cli.methods._api import GatheringMethod
 from dynabro_cli.simulation.problem.interface import Relabel, forget
 from dynabro_cli.simulation.round.attacker import Attacker, attack_computation, learn
-from dynabro_cli.simulation.round.identities import Identities, relabelling
+from dynabro_cli.simulation.round.identities import relabelling
 from dynabro_cli.simulation.round.inputs import Inputs
 from dynabro_cli.simulation.round.parts import Parts, Question, State, server_gradient
 
@@ -26,7 +27,7 @@ def gather(
     """
     plan, who = inputs.plan, inputs.who
     server = server_gradient(parts, state)
-    gathered = method.gather(RoundGradients(parts, state, plan, who, attacker), plan, state.method)
+    gathered = method.gather(RoundGradients(parts, state, inputs, attacker), plan, state.method)
     state.method = gathered.state
     return Question(
         total=gathered.vectors,
@@ -34,7 +35,7 @@ def gather(
         batches=None,
         byzantine=who.ticks[-1].byzantine,
         ever=who.ever,
-        attacked=gathered.attacked and parts.spec.attack_entry == "gradient",
+        attacked=gathered.attacked and parts.spec.attack_entry in BEFORE_MEMORY,
         judged=inputs.judged,
         learned=parts.attack.observe is not None,
         cohort=None
@@ -53,14 +54,12 @@ class RoundGradients:
     are at different points, this takes one pass per worker, not one pass for all.
     """
 
-    def __init__(
-        self, parts: Parts, state: State, plan: Plan, who: Identities, attacker: Attacker
-    ) -> None:
-        self._parts, self._state, self._who, self._attacker = parts, state, who, attacker
-        self._last = plan.prefixes[-1] - 1
+    def __init__(self, parts: Parts, state: State, inputs: Inputs, attacker: Attacker) -> None:
+        self._parts, self._state, self._inputs, self._attacker = parts, state, inputs, attacker
+        self._last = inputs.plan.prefixes[-1] - 1
         everyone = torch.arange(parts.spec.workers)
         self._workers = everyone if parts.answering is None else parts.answering(state.round)
-        self._relabel = relabelling(parts.attack, who)
+        self._relabel = relabelling(parts.attack, inputs.who)
         self.x = parts.problem.x
 
     def gradients(self, computation: int, points: Tensor | None = None) -> Tensor:
@@ -92,16 +91,17 @@ class RoundGradients:
         return self._parts.problem.large_gradients(self._state.round, batches, self._relabel)
 
     def attacked(self, gradients: Tensor, computation: int) -> Tensor:
-        if self._parts.spec.attack_entry != "gradient":
+        if self._parts.spec.attack_entry not in BEFORE_MEMORY:
             return gradients
-        parts, state, who = self._parts, self._state, self._who
+        parts, state, inputs = self._parts, self._state, self._inputs
         parts.draws.computation = computation
-        tick = who.ticks[min(computation, len(who.ticks) - 1)]
+        who, each = inputs.who, inputs.attacked
+        tick = who.tick(computation)
         seen = server_gradient(parts, state, computation) if parts.attack.sees_defence else None
         vectors = attack_computation(
-            parts, state, self._attacker, gradients, tick, who.answering, seen, learns=who.dynamic
+            parts, state, self._attacker, gradients, tick, who.answering, seen, learns=each
         )
-        if computation == self._last and not who.dynamic:
+        if computation == self._last and not each:
             learn(parts, state, gradients, tick.byzantine)
         return vectors
 

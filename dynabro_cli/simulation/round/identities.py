@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli.attacks._api import Attack
+from dynabro_cli.attacks._api import BEFORE_MEMORY, Attack
 from dynabro_cli.methods._api import senders
 from dynabro_cli.simulation.problem.interface import Relabel
 from dynabro_cli.simulation.round.parts import Parts, State
@@ -76,6 +76,10 @@ class Identities(NamedTuple):
     dynamic: bool
     any_honest: bool
 
+    def tick(self, computation: int) -> Tick:
+        """Return the tick of a computation of the round."""
+        return self.ticks[min(computation, len(self.ticks) - 1)]
+
 
 def identify(
     parts: Parts, state: State, computations: int, level: int | None = None
@@ -103,7 +107,7 @@ def identify(
         else torch.ones(len(everyone[0]), dtype=torch.bool).index_copy(0, answering, ever)
     )
     # messages are sent once a round, after its last tick
-    decisive = masks if parts.spec.attack_entry == "gradient" else [masks[-1]] * len(masks)
+    decisive = masks if parts.spec.attack_entry in BEFORE_MEMORY else [masks[-1]] * len(masks)
     ticks = [
         _tick(parts, byzantine, decides, answering)
         for byzantine, decides in zip(masks, decisive, strict=True)
@@ -170,5 +174,5 @@ def relabelling(attack: Attack, who: Identities) -> Relabel | None:
     if change is None:
         return None
     return lambda labels, computation, classes: change(
-        labels, who.ticks[min(computation, len(who.ticks) - 1)].byzantine, classes
+        labels, who.tick(computation).byzantine, classes
     )

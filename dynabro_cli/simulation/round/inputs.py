@@ -57,7 +57,11 @@ def draws_of(
     for start, prefix in itertools.pairwise((0, *plan.prefixes)):
         numbers = range(start, prefix)
         if attacked:
-            each = [draw(round_, (number,), drawn.computed[number]) for number in numbers]
+            ticks = [min(number, len(drawn.computed) - 1) for number in numbers]
+            each = [
+                draw(round_, (number,), drawn.computed[tick])
+                for number, tick in zip(numbers, ticks, strict=True)
+            ]
             draws.append(tuple(itertools.chain.from_iterable(each)))
         else:
             draws.append(draw(round_, numbers, drawn.computed[-1]))

@@ -17,9 +17,10 @@ from dynabro_cli.simulation.round.parts import Parts, Question, State
 class Prefixes:
     """The prefixes of one round after another: level j of MLMC has the first 2^j mini-batches.
 
-    In a static round the attack acts on each prefix's message, with its honest statistics. In a
-    dynamic round, in which a worker is Byzantine for only some computations, an attack on gradients
-    acts on each computation.
+    With ``attack_entry=gradient`` the attack acts on each prefix's message in a static round, with
+    its honest statistics, and on each computation in a dynamic round, in which a worker is
+    Byzantine for only some computations. With ``attack_entry=computation`` it acts on each
+    computation in every round.
 
     Args:
         parts: The parts of the run.
@@ -96,7 +97,7 @@ class Prefixes:
         first = inputs.plan.prefixes[place - 1] if place else 0
         for computation, drawn in enumerate(inputs.draws[place], first):
             parts.draws.computation = computation
-            tick = who.ticks[computation]
+            tick = who.tick(computation)
             seen = problem.server_gradient(inputs.seen[computation]) if inputs.seen else None
             gradients = problem.gradients((drawn,), None, relabel)
             gradients = (

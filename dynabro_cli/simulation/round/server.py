@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli.attacks._api import honest_mean, replace
+from dynabro_cli.attacks._api import BEFORE_MEMORY, honest_mean, replace
 from dynabro_cli.methods._api import senders
 from dynabro_cli.simulation.round.attacker import Attacker, make_attacker
 from dynabro_cli.simulation.round.decision import Decision, make_decide
@@ -161,7 +161,7 @@ def make_messages(
         total, batches, learned = question.total, question.batches, None
         vectors = total if question.places is None else total.index_select(0, question.places)
         vectors = vectors if batches is None else vectors / batches
-        if entry == "gradient" and not question.attacked:
+        if entry in BEFORE_MEMORY and not question.attacked:
             if question.learned and attack.observe is not None:
                 learned = attack.observe(vectors, question.byzantine, of_attack)
             vectors = attacker(vectors, question, of_attack, of_method, of_aggregator)
