@@ -46,7 +46,9 @@ def krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Krum: the message closest to its neighbours.
 
     A(g_1, ..., g_m) = g_{i*}, i* = argmin_i of the sum of |g_i - g_j|^2 over the m - f - 2 messages
-    j != i that are nearest to i; the lowest index wins a tie.
+    j != i that are nearest to i; the lowest index wins a tie. Sums that are equal in exact
+    arithmetic, as of some different messages after nnm, may differ by rounding; then the smaller
+    one wins.
 
     kappa = 6 (1 + f/(m - 2f)), if no more than f Byzantine workers are declared. Allouah et al.
     prove the constant for m - f neighbours, including the message itself: neighbours=m-f-1. The

@@ -35,6 +35,7 @@ class AttackSetting:
     Attributes:
         workers: The number m of workers.
         beta: The momentum parameter of the method, if it has one.
+        gain: The factor of a gradient in the first round's momentum, if it is not 1 - beta.
         always: The number of Byzantine workers, if it is known beforehand and constant.
         seed: The run's seed; an attack that draws uses its stream ``attack``, at a counter kept in
             its state.
@@ -44,6 +45,7 @@ class AttackSetting:
     beta: float | None = None
     always: int | None = None
     seed: int = 0
+    gain: float | None = None
 
 
 class Defence(NamedTuple):

@@ -55,19 +55,20 @@ def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
     is v/alpha at the start of a worker's first turn, and v within a turn. Honest workers' theta
     decays by the factor 1 - alpha in each round. With switching=rotating, theta stays in [(5/6)^4,
     1] for every worker from the second epoch on, if alpha <= 1/6 and 1/(3 alpha) is whole (the
-    lemma of Appendix E).
+    lemma of Appendix E). In the first round of momentum:start=gradient, m_{1,i} = g_{1,i}, and v_1
+    = v.
 
     schedule=printed uses the v_t that the paper prints, for switching=rotating with turns of q =
     floor(1/(3 alpha)) rounds, t = 1, 2, ...: v/alpha at t = q + 1 and 2 q + 1, then v (1 -
     (1-alpha)^(2 q))/alpha if t mod 3 q = 1, and v in all other rounds.
 
-    The state is ``theta`` [m], or ``round`` for schedule=printed. Needs a method with beta, or the
-    attack's own beta=.
+    The state is ``theta`` [m] (and ``gain``, if the first round's momentum has another factor than
+    alpha), or ``round`` for schedule=printed. Needs a method with beta, or the attack's own beta=.
 
     Differs from the paper: the printed schedule boosts at the start of some turns only, and assumes
-    m_1 = g_1. With it the bias in most turns starts under v and only grows towards v, so the lemma
-    does not hold. Momentum starts at 0 here. schedule=lemma has the bias v in every Byzantine
-    round, as the lemma claims, and works with any switching.
+    m_1 = g_1 (momentum:start=gradient). With it the bias in most turns starts under v and only
+    grows towards v, so the lemma does not hold. Momentum starts at 0 by default. schedule=lemma has
+    the bias v in every Byzantine round, as the lemma claims, and works with any switching.
     """
     beta = setting.beta if parameters.beta is None else parameters.beta
     if beta is None:
@@ -81,16 +82,21 @@ def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
         return _printed(parameters.lambda_, alpha)
 
     def messages(vectors: Tensor, byzantine: Tensor, state: State) -> Tensor:
-        strength = (
-            parameters.lambda_ * (1 - (1 - alpha) * state["theta"].to(vectors)) / alpha
-        )  # [m]
+        gain = state.get("gain", alpha)
+        strength = parameters.lambda_ * (1 - (1 - gain) * state["theta"].to(vectors)) / gain  # [m]
         return replace(vectors, byzantine, vectors + strength[:, None])
 
     def advance(byzantine: Tensor, state: State) -> State:
         theta = state["theta"].to(byzantine.device)
-        return {"theta": torch.where(byzantine, 1.0, (1 - alpha) * theta)}
+        later = {"gain": torch.full_like(state["gain"], alpha)} if "gain" in state else {}
+        return {"theta": torch.where(byzantine, 1.0, (1 - alpha) * theta)} | later
 
-    start = Late(lambda: {"theta": torch.zeros(setting.workers, dtype=torch.float64)})
+    def initial() -> State:
+        theta = torch.zeros(setting.workers, dtype=torch.float64)
+        first = {} if setting.gain is None else {"gain": theta.new_tensor(setting.gain)}
+        return {"theta": theta} | first
+
+    start = Late(initial)
     return Attack(start, messages, advance, entries=BEFORE_MEMORY, by_number=True)
 
 

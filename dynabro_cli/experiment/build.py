@@ -116,7 +116,8 @@ def rule_setting(spec: CompleteSpec, method: Method) -> AggregatorSetting:
 
 def attack_setting(spec: CompleteSpec, method: Method, always: int | None = None) -> AttackSetting:
     """Return the setting of the attack for the run and its method."""
-    return AttackSetting(chain_setting(spec).workers, method.beta, always, spec.seed)
+    gain = senders(method).first_gain
+    return AttackSetting(chain_setting(spec).workers, method.beta, always, spec.seed, gain)
 
 
 def switching_setting(spec: CompleteSpec, method: Method) -> SwitchingSetting:

@@ -180,6 +180,7 @@ class MeansMethod(Method):
             state: what workers remember of rounds in which they are Byzantine. None if they keep
             what ``send`` and ``keep`` leave.
         remembers: True if past gradients influence a worker's messages.
+        first_gain: The factor of a gradient in the first round's momentum, if it is not 1 - beta.
         delayed: True if the server aggregates the last messages of all workers, not only of workers
             that answer in the round.
         by_row: True if the state consists of tensors with a row for each worker, 0 at first. Some
@@ -196,6 +197,7 @@ class MeansMethod(Method):
     keep: Callable[[Tensor, State], State] = keep_nothing
     recall: Callable[[State, State, Tensor], State] | None = None
     remembers: bool = False
+    first_gain: float | None = None
     delayed: bool = False
     by_row: bool = False
     spread: Callable[[Tensor, Tensor | None, Tensor], Tensor] | None = None

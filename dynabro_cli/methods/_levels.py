@@ -12,7 +12,7 @@ def expected_cost(jmax: int) -> float:
 
 def planned(budget: int, jmax: int | None) -> tuple[int, int]:
     """Return the expected number of rounds T in ``budget``, and the largest level: ``jmax``, or
-    floor(log2 T) if None.
+    if None the largest j with 2^j <= T(j), the expected number of rounds at ``jmax`` = j.
     """
     if jmax is not None:
         return max(1, round(budget / expected_cost(jmax))), jmax

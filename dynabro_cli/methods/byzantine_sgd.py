@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Parameters:
     noise_bound: float | None = parameter(
-        None, above=0, help="V, the largest noise of a gradient; auto: measured at the start"
+        None,
+        above=0,
+        help="V, the largest noise of a gradient; auto: measured at the start, with 10 gradient "
+        "computations of each worker",
     )
     D: float | None = parameter(
         None, above=0, help="the largest |x_t - x_1|; auto: the largest so far"

@@ -31,7 +31,8 @@ class Parameters:
         minimum=0,
         maximum=20,
         auto=lambda _, setting: planned(setting.budget, None)[1],
-        help="largest level with a correction; auto: floor(log2 T)",
+        help="largest level with a correction; auto: the largest j with 2^j <= T(j), the "
+        "expected number of rounds at jmax=j",
     )
     filter: str = parameter(
         "none",
@@ -40,7 +41,10 @@ class Parameters:
         "adaptive",
     )
     noise_bound: float | None = parameter(
-        None, above=0, help="V, the largest noise of a gradient; auto: measured at the start"
+        None,
+        above=0,
+        help="V, the largest noise of a gradient; auto: measured at the start, with 10 gradient "
+        "computations of each worker",
     )
     tau: float = parameter(2.0, above=0, later=True, help="factor of the limit of filter=adaptive")
     clip: float | None = parameter(

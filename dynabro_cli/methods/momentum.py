@@ -77,5 +77,11 @@ def momentum(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
 
     recalled = None if parameters.byzantine == "poisoned" else recall
     return MeansMethod(
-        send=send, keep=keep, recall=recalled, remembers=True, by_row=first == gain, beta=beta
+        send=send,
+        keep=keep,
+        recall=recalled,
+        remembers=True,
+        first_gain=None if first == gain else first,
+        by_row=first == gain,
+        beta=beta,
     )

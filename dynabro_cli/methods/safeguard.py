@@ -46,7 +46,10 @@ class Parameters:
         None, above=0, help="threshold of A_i; auto: 8 V/m sqrt(T1 log(16 m T/p))"
     )
     noise_bound: float | None = parameter(
-        None, above=0, help="V, the largest noise of a gradient; auto: measured at the start"
+        None,
+        above=0,
+        help="V, the largest noise of a gradient; auto: measured at the start, with 10 gradient "
+        "computations of each worker",
     )
     scale: float = parameter(1.0, above=0, help="multiplies both thresholds if they are auto")
     p: float = parameter(

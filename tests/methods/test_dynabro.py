@@ -14,9 +14,16 @@ from dynabro_cli import RunSpec, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Evaluated, RoundsDone
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import MeansMethod, Measured, MethodSetting, Plan
+from dynabro_cli.methods._api import (
+    NOISE_COMPUTATIONS,
+    MeansMethod,
+    Measured,
+    MethodSetting,
+    Plan,
+)
 from dynabro_cli.methods.dynabro import expected_cost, planned, universal_coefficient
 from tests.methods.made import made
+from tests.simulation.reference import quadratic
 
 table = settings(deadline=None, derandomize=True, max_examples=200)
 
@@ -321,3 +328,12 @@ def test_the_loop_measures_the_spread() -> None:
     assert verdicts == {False}
     assert rejected != plain
     assert gaps("dynabro:clip=1e-9")[0] == pytest.approx(rejected, rel=1e-6)
+
+
+def test_measuring_the_noise_has_a_cost_that_the_help_says() -> None:
+    for entry in REGISTRIES["methods"].entries().values():
+        for info in entry.infos:
+            if info.key == "noise_bound":
+                assert f"{NOISE_COMPUTATIONS} gradient computations" in info.limits["help"]
+    measured = quadratic(method="dynabro:filter=option1", workers=5, byzantine=1, budget=40)
+    assert measured.rounds[0].budget - measured.rounds[0].cost == NOISE_COMPUTATIONS

@@ -180,6 +180,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "within rounds": RunSpec(
             **DIGITS, clock="computation", switching="bernoulli:p=0.1,D=5,delta_max=0.4"
         ),
+        "each computation": RunSpec(
+            **DIGITS,
+            method="dynabro:jmax=2",
+            attack="mixed:parts=gaussian/alie",
+            attack_entry="computation",
+            switching="mid-round:K=2",
+            clock="computation",
+        ),
+        "a bias from the first round": RunSpec(
+            **QUADRATIC | {"budget": 12},
+            method="momentum:start=gradient",
+            attack="momentum-tailored:lambda=1",
+            switching="rotating",
+        ),
         "kept attacks": RunSpec(**DIGITS, method="momentum", attack_entry="state"),
         "an attack that learns": RunSpec(
             **DIGITS, method="momentum", attack="mimic:target=learned,warmup=5"

@@ -129,6 +129,41 @@ def test_how_long_a_worker_stays_poisoned(entry: str) -> None:
     assert_allclose([item.aggregation_error for item in outcome.rounds], expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("beta", [0.9, 0.99])
+@pytest.mark.parametrize("switching", ["rotating", "periodic:K=2"])
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "momentum-tailored:lambda=1",
+        "mixed:parts=momentum-tailored:lambda=1/momentum-tailored:lambda=1",
+    ],
+)
+def test_the_tailored_bias_is_v_from_the_first_round(
+    beta: float, switching: str, attack: str
+) -> None:
+    """Also with m_1 = g_1. Then b = v in each Byzantine round and decays in others, as with m_0 =
+    0, and the aggregation error of the mean is the same. In round 1 it is |v|/3 with one Byzantine
+    worker of three.
+    """
+    errors = [
+        [
+            item.aggregation_error
+            for item in quadratic(
+                task="quadratic:sigma=0",
+                method=f"momentum:beta={beta},start={start}",
+                attack=attack,
+                switching=switching,
+                aggregator="mean",
+                learning_rate=1e-3,
+                budget=30,
+            ).rounds
+        ]
+        for start in ("zero", "gradient")
+    ]
+    assert_allclose(errors[1], errors[0], rtol=1e-9)
+    assert errors[1][0] == pytest.approx(math.sqrt(2) / 3)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", ["sgd", "dynabro:jmax=3"])
 def test_where_the_attack_enters_is_all_the_same_without_memory(method: str) -> None:
