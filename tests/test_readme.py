@@ -4,6 +4,7 @@ exit codes are complete.
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dynabro_cli import __version__, errors
+from dynabro_cli import __version__, errors, run
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.experiment.spec import RunSpec, fields
 from dynabro_cli.machine.settings import SETTINGS
@@ -150,14 +151,100 @@ def test_there_is_sql() -> None:
     assert len(STATEMENTS) >= 5
 
 
+EXAMPLE = ROOT / "results.db.example"
+MEASURED = {
+    *("mean", "std", "n", "test_accuracy", "rounds", "error", "computations", "norm"),
+}
+"""Columns of the statements that do not tell rows apart."""
+
+
 @pytest.mark.parametrize(
     "sql", STATEMENTS, ids=[statement.strip().splitlines()[0] for statement in STATEMENTS]
 )
-def test_sql_gives_rows(sql: str, database: Path) -> None:
-    table = queries.query(open_read_only(str(database)), sql)
-    rows = list(table.rows)
-    assert rows
-    assert any(value is not None for row in rows for value in row)
+def test_sql_gives_rows_that_a_column_tells_apart(sql: str, with_workers: Path) -> None:
+    database = with_workers if "worker_labels" in sql else EXAMPLE
+    engine = open_read_only(str(database))
+    frame = queries.query(engine, sql).frame()
+    assert len(frame)
+    assert not frame.duplicated([name for name in frame if name not in MEASURED]).any()
+    assert queries.thinned_note(engine, sql) is None
+
+
+def test_figure_1_names_or_fixes_every_field() -> None:
+    """So that rows with equal fields are one cell, in any database."""
+    (sql,) = (statement for statement in STATEMENTS if "Figure 1" in statement)
+    named = set(re.findall(r"\w+", sql)) | {"aggregator", "pre_aggregators", "seed"}  # rule
+    assert set(fields()) <= named
+
+
+def test_statements_on_rounds_count_whole_runs_only() -> None:
+    """The levels of the example database, counted by hand with the runs that have all rounds."""
+    engine = open_read_only(str(EXAMPLE))
+    whole = "run_id IN (SELECT id FROM runs WHERE rounds_every = 1)"
+    (sql,) = (statement for statement in STATEMENTS if "each MLMC level" in statement)
+    counted = queries.query(engine, sql).frame()
+    assert (
+        counted["n"].sum()
+        == queries.query(engine, f"SELECT COUNT(level) FROM rounds WHERE {whole}").frame().iat[0, 0]
+    )
+    assert (counted["computations"] >= counted["n"]).all()
+
+
+@pytest.mark.parametrize(
+    ("sql", "reads"),
+    [
+        ("SELECT COUNT(*) FROM rounds", True),
+        ("select count(*) from runs r join main.rounds on r.id = run_id", True),
+        ('SELECT 1 FROM runs AS r, "rounds" AS o WHERE o.run_id = r.id', True),
+        ("SELECT COUNT(*) FROM (SELECT * FROM\n rounds)", True),
+        ("SELECT 1 FROM rounds JOIN runs ON id = run_id WHERE rounds_every = 1", False),
+        ("SELECT id, rounds FROM runs", False),
+        ("SELECT id, rounds FROM runs GROUP BY id, rounds", False),
+        ("SELECT * FROM byzantine_histogram", False),
+    ],
+)
+def test_a_statement_on_thinned_rounds_gets_a_note(sql: str, reads: bool, database: Path) -> None:
+    note = queries.thinned_note(open_read_only(str(EXAMPLE)), sql)
+    assert (note is not None) == reads
+    assert note is None or re.match(r"\d+ of \d+ runs are thinned: ", note)
+    assert queries.thinned_note(open_read_only(str(database)), sql) is None  # nothing is thinned
+
+
+@pytest.fixture(scope="module")
+def with_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose workers differ, and whose identities no seed determines."""
+    path = tmp_path_factory.mktemp("workers") / "results.db"
+    run(
+        RunSpec(
+            task="digits",
+            model="logistic",
+            method="momentum",
+            data="sorted",
+            switching="adaptive",
+            workers=5,
+            byzantine=2,
+            budget=20,
+        ),
+        db=str(path),
+    )
+    return path
+
+
+def test_workers_of_two_tables_are_joined_by_their_numbers(with_workers: Path) -> None:
+    """``identities`` counts from 1, ``worker_labels`` from 0."""
+    (sql,) = (statement for statement in STATEMENTS if "worker_labels" in statement)
+    joined = {
+        (tick, worker): samples
+        for _, tick, worker, samples in queries.query(open_read_only(str(with_workers)), sql).rows
+    }
+    samples = dict(read(with_workers, "SELECT worker, SUM(count) FROM worker_labels GROUP BY 1"))
+    expected = {
+        (tick, worker): samples[worker - 1]
+        for tick, text in read(with_workers, "SELECT tick, byzantine FROM identities")
+        for worker in json.loads(text)
+    }
+    assert joined == expected
+    assert {worker for _, worker in joined} <= set(range(1, 6))
 
 
 # --- Python

@@ -11,7 +11,7 @@ import typer
 
 from dynabro_cli.cli.completion import complete, run_ids, stored_sweeps
 from dynabro_cli.cli.options import Csv, Database, Force, Json, Plugins, SweepNames, Sweeps, Where
-from dynabro_cli.cli.output import emit, save_csv, save_parquet, tell_of_code, wrapped
+from dynabro_cli.cli.output import emit, save_csv, save_parquet, tell_of_code, warn, wrapped
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.components.digests import compare
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
@@ -245,6 +245,8 @@ def query(
     table = queries.query(engine, sql, timeout=timeout)
     emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
     queries.warn_of_missed(engine, sql)
+    if line := queries.thinned_note(engine, sql):
+        warn(line)
 
 
 def export(
@@ -306,12 +308,15 @@ def export(
             f"cannot export {what!r}{hint}; legal: {', '.join(queries.EXPORTS)}. For a row of each "
             "run: dynabro query --csv 'SELECT * FROM runs'"
         )
-    table = queries.export(open_read_only(db), what, where, sweeps)
+    engine = open_read_only(db)
+    table = queries.export(engine, what, where, sweeps)
     if csv is not None:
         count = save_csv(Output(csv, CSV, db, force), table.columns, table.rows)
     else:
         count = save_parquet(Output(Path(str(parquet)), PARQUET, db, force), table)
     note(f"{count} rows of {what} written to {csv or parquet}")
+    if what == "rounds" and (line := queries.thinned_note(engine, f"FROM rounds {where}")):
+        warn(line)
 
 
 def _export_to(

@@ -17,6 +17,8 @@ from tests.cli.conftest import Dynabro
 from tests.store.made import read
 from tests.store.older_views import OF_1_0
 
+EXAMPLE = Path(__file__).parents[2] / "results.db.example"
+
 SQL = "SELECT id, method, model, final_accuracy FROM runs ORDER BY seed DESC, id"
 
 
@@ -140,3 +142,13 @@ def test_a_column_that_an_older_version_did_not_have(dynabro: Dynabro, results: 
         connection.executescript(f"DROP VIEW final_accuracy; {OF_1_0}")
     (line,) = dynabro("query", "SELECT rule FROM final_accuracy").problems
     assert line.endswith("or another command that writes: it adds the column rule")
+
+
+def test_thinned_rounds_are_said(dynabro: Dynabro, tmp_path: Path) -> None:
+    for words in (
+        ["query", "SELECT COUNT(*) FROM rounds WHERE run_id = 1"],
+        ["export", "rounds", "--where", "id = 1", "--csv", str(tmp_path / "rounds.csv")],
+    ):
+        outcome = dynabro(*words, "--db", str(EXAMPLE))
+        assert outcome.code == 0
+        assert "runs are thinned: the table rounds has a part of their rounds" in outcome.err

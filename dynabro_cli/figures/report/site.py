@@ -23,7 +23,7 @@ from dynabro_cli.store.open.connections import distrust
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.files import read_only_uri, sqlite_path
 from dynabro_cli.store.open.translation import shown
-from dynabro_cli.store.read.queries import EXAMPLES
+from dynabro_cli.store.read.queries import EXAMPLES, thinned_note
 from dynabro_cli.store.tables import metadata
 
 HOST = "127.0.0.1"
@@ -134,15 +134,16 @@ def site(path: Path) -> App:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
             return connection
 
-    pages = Datasette([], metadata=described(path.name), settings=SETTINGS)
+    thinned = thinned_note(open_read_only(str(path)), "FROM rounds")
+    pages = Datasette([], metadata=described(path.name, thinned), settings=SETTINGS)
     pages.add_database(ReadOnly(pages, path=str(path)), name=NAME)
     pages.remove_database("_memory")
     return _of_this_machine(pages.app())
 
 
-def described(title: str) -> dict[str, Any]:
+def described(title: str, thinned: str | None = None) -> dict[str, Any]:
     """Return the metadata of Datasette: meanings of tables and columns, facets, and the queries of
-    the documents.
+    the documents; ``thinned`` is shown with the table of rounds and above statements.
     """
     shared = {
         name: _plain(metadata.tables["runs"].c[name].comment) for name in fields() if name != "seed"
@@ -159,6 +160,8 @@ def described(title: str) -> dict[str, Any]:
             "description": _plain(table.comment),
             "columns": {column.name: _plain(column.comment) for column in table.columns},
         }
+    if thinned:
+        tables["rounds"]["description"] += f". {thinned}"
     for name in ("runs", "sweeps"):
         tables[name]["sort_desc"] = "id"
     for name, facets in FACETS.items():
@@ -175,7 +178,7 @@ def described(title: str) -> dict[str, Any]:
     }
     return {
         "title": f"dynabro: {title}",
-        "databases": {NAME: {"tables": tables, "queries": queries}},
+        "databases": {NAME: {"tables": tables, "queries": queries, "description": thinned}},
     }
 
 

@@ -378,6 +378,23 @@ def among(column: str, values: Sequence[str]) -> str:
     return f"{column} IN ({', '.join(quoted(value) for value in values)})"
 
 
+def thinned_note(engine: Engine, sql: str) -> str | None:
+    """Return a note if a statement counts rows of ``rounds`` that belong to thinned runs; None if
+    it does not, or names ``rounds_every`` itself.
+    """
+    before = r"(?:\bfrom\s+(?:\w+(?:\s+as)?(?:\s+\w+)?\s*,\s*)*|\bjoin\s+)"
+    reads = re.search(rf'{before}(?:\w+\.)?["`\[]?rounds\b', sql, re.IGNORECASE)
+    if not reads or "rounds_every" in sql.lower():
+        return None
+    thinned = count_runs(engine, "rounds_every > 1")
+    return (
+        f"{thinned} of {count_runs(engine)} runs are thinned: the table rounds has a part of their "
+        "rounds. Try: JOIN runs ON runs.id = run_id WHERE rounds_every = 1"
+        if thinned
+        else None
+    )
+
+
 def quoted(text: str) -> str:
     """Return a text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
@@ -426,10 +443,14 @@ def _as_sqlite(value: Any) -> Any:
 
 EXAMPLES = {
     "The paper's Figure 1: final accuracy by method and switching rate": """
-SELECT method, switching, mean, std, n FROM final_accuracy WHERE attack = 'sf' ORDER BY method, switching
-""",  # noqa: E501
+SELECT model, method, learning_rate, attack, attack_entry, switching, clock, eval_every,
+mean, std, n FROM final_accuracy
+WHERE (task, rule, workers, byzantine, budget, batch_size) = ('mnist', 'cwtm', 17, 8, 5000, 32)
+AND (lr_rule, lr_drop, weight_decay, precision, participation, data, validation)
+= ('fixed', '0.8:0.1', 0.0001, 'fp32', 1, 'iid', 0) AND attack LIKE 'sf%' ORDER BY method, switching
+""",
     "Accuracy curves over the total number of samples": """
-SELECT method, seed, samples, test_accuracy FROM evaluations JOIN runs ON runs.id = run_id
+SELECT run_id, method, seed, samples, test_accuracy FROM evaluations JOIN runs ON runs.id = run_id
 WHERE test_accuracy IS NOT NULL ORDER BY run_id, samples
 """,
     "Histogram of the Byzantine fraction over rounds": """
@@ -437,12 +458,19 @@ SELECT run_id, 1.0 * h.byzantine / workers AS fraction, h.rounds
 FROM byzantine_histogram AS h JOIN runs ON runs.id = run_id ORDER BY run_id, fraction
 """,
     "Distance of the aggregate from the honest mean right after a switch, and otherwise": """
-SELECT method, switched, AVG(aggregation_error) AS error, COUNT(*) AS n
-FROM rounds JOIN runs ON runs.id = run_id GROUP BY method, switched
+SELECT task, method, switched, AVG(aggregation_error) AS error, COUNT(*) AS n
+FROM rounds JOIN runs ON runs.id = run_id WHERE rounds_every = 1 GROUP BY task, method, switched
 """,
     "Cost and number of the rounds of each MLMC level": """
 SELECT level, COUNT(*) AS n, SUM(cost) AS computations, AVG(gradient_norm) AS norm
-FROM rounds WHERE level IS NOT NULL GROUP BY level
+FROM rounds JOIN runs ON runs.id = run_id WHERE rounds_every = 1 AND level IS NOT NULL
+GROUP BY level
+""",
+    "Training samples of each Byzantine worker at each change of the set, in SQLite": """
+SELECT i.run_id, i.tick, b.value AS worker, SUM(l.count) AS samples
+FROM identities AS i, json_each(i.byzantine) AS b
+JOIN worker_labels AS l ON l.run_id = i.run_id AND l.worker = b.value - 1
+GROUP BY i.run_id, i.tick, b.value
 """,
 }
 """SQL by title."""

@@ -51,6 +51,14 @@ def test_every_table_and_column_has_its_meaning() -> None:
         assert set(table.get("facets", ())) <= known, name
 
 
+def test_the_table_of_rounds_says_that_runs_are_thinned() -> None:
+    """Also above statements, where Datasette shows the description of the database."""
+    database = described("results.db", "3 of 4 runs are thinned")["databases"][NAME]
+    assert "3 of 4 runs are thinned" in database["tables"]["rounds"]["description"]
+    assert database["description"] == "3 of 4 runs are thinned"
+    assert described("results.db")["databases"][NAME]["description"] is None
+
+
 def test_every_column_of_a_view_has_its_meaning(results: Path) -> None:
     tables = described("results.db")["databases"][NAME]["tables"]
     for view in ALL_VIEWS:
@@ -66,7 +74,7 @@ def test_the_queries_are_the_documents() -> None:
         re.DOTALL | re.MULTILINE,
     )
     assert {title: sql.strip() for title, sql in EXAMPLES.items()} == dict(blocks)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
 
 
 @pytest.mark.parametrize("missing", ["datasette", "uvicorn"])
