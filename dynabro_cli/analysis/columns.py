@@ -15,7 +15,7 @@ from dynabro_cli.analysis.diverged import DIVERGED, share
 from dynabro_cli.analysis.metrics import METRIC_PREFIX, METRICS, Metric
 from dynabro_cli.errors import SpecError, did_you_mean, many
 from dynabro_cli.experiment.effect import BASE, ENTRY, MET, READING, aligned, entry_words
-from dynabro_cli.experiment.label import CELL, OTHERS, telling_apart
+from dynabro_cli.experiment.label import CELL, OTHERS, telling_apart, without_parameter
 from dynabro_cli.experiment.spec import COMPONENTS, fields, full_name
 
 if TYPE_CHECKING:
@@ -133,8 +133,7 @@ def with_columns(runs: pd.DataFrame, names: Iterable[str | None]) -> pd.DataFram
                 f"{', '.join(legal)}"
             )
         runs, values = runs[values.notna()], values.dropna()
-        # only after : or , because another parameter may end with this name
-        rest = runs[field].str.replace(rf"(?<=[:,]){key}=[^,+]*,?", "", regex=True).str.rstrip(":,")
+        rest = runs[field].map(lambda text, key=key: without_parameter(text, key))
         specs = runs["spec"].map(
             lambda spec, field=field, key=key: {**spec, field: _without(spec, field, key)}
         )

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from dynabro_cli.analysis.diverged import DIVERGED, counted_as
 from dynabro_cli.analysis.paired_tests import mean_and_std
-from dynabro_cli.components import format_value
+from dynabro_cli.components import Component, format_value
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
-from dynabro_cli.experiment.label import cell
+from dynabro_cli.experiment.label import cell, without_parameter
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.plan import PlannedRuns
@@ -96,7 +96,8 @@ def choose(
     Args:
         planned: The sweep.
         scores: Scores of all its runs, by key.
-        over: Fields to choose; the grid varies each of them.
+        over: Fields to choose, or parameters of components such as ``aggregator.tau``; the grid
+            varies each of them.
         worst: Fields that an adversary chooses.
 
     Raises:
@@ -104,10 +105,11 @@ def choose(
             against the same values.
     """
     check_fields(planned, over, worst)
-    others = [name for name in _varied(planned) if name not in (*over, *worst, "seed")]
+    apart = (*over, *worst)
+    others = [name for name in _varied(planned) if name not in (*apart, "seed")]
     groups: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Run]]] = {}
     for run in planned.runs:
-        groups.setdefault(_of(run, others), {}).setdefault(_of(run, over), []).append(run)
+        groups.setdefault(_of(run, others, apart), {}).setdefault(_of(run, over), []).append(run)
     choices = []
     for configuration, tried in groups.items():
         _check_fair(
@@ -129,8 +131,29 @@ def _known(mean: float) -> float:
     return -math.inf if math.isnan(mean) else mean
 
 
-def _of(run: Run, names: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(getattr(run.spec, name) for name in names)
+def _of(run: Run, names: Sequence[str], apart: Sequence[str] = ()) -> tuple[Any, ...]:
+    """Return the run's values of fields and parameters; a component's text is without the
+    parameters in ``apart``.
+    """
+    return tuple(_value(run, name, apart) for name in names)
+
+
+def _value(run: Run, name: str, apart: Sequence[str]) -> Any:
+    field, dot, key = name.partition(".")
+    if dot:
+        return _parameters(run, field).get(key)
+    value = getattr(run.spec, field)
+    for other in apart:
+        key = other.partition(".")[2]
+        if other == f"{field}.{key}" and key in _parameters(run, field):
+            value = without_parameter(value, key)
+    return value
+
+
+def _parameters(run: Run, field: str) -> Mapping[str, Any]:
+    """Return the parameters of a field's component; none if it is no single component."""
+    part = getattr(run, field, None)
+    return part.mapping if isinstance(part, Component) else {}
 
 
 def _candidate(
@@ -161,15 +184,20 @@ def _varied(planned: PlannedRuns) -> list[str]:
 def check_fields(planned: PlannedRuns, over: Sequence[str], worst: Sequence[str]) -> None:
     """Raise SpecError unless the grid varies all of ``over``, and ``worst`` are other fields."""
     legal = [name for name in _varied(planned) if name not in (*worst, "seed")]
+    parameters = [
+        name
+        for name in (*over, *worst)
+        if "." in name and len({_value(run, name, ()) for run in planned.runs}) > 1
+    ]
     choice = f": {', '.join(legal)}" if legal else ", and it varies only fields of --worst"
     problems = [
         f"over={name} is not legal{did_you_mean(name, legal)}; it must be a field that the "
         f"grid varies{choice}"
         for name in over
-        if name not in legal
+        if name not in (*legal, *parameters)
     ]
     names = [name for name in fields() if name != "seed"]
-    unknown = [name for name in worst if name not in names]
+    unknown = [name for name in worst if name not in (*names, *parameters)]
     problems += [
         f"worst={name} is not a field{did_you_mean(name, names)}. Try: --worst attack"
         for name in unknown

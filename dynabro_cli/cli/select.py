@@ -36,7 +36,8 @@ def select(
         list[str] | None,
         typer.Option(
             metavar="FIELD",
-            help="Field to choose; repeat for several fields. [default: learning_rate]",
+            help="Field, or parameter such as aggregator.tau, to choose; repeat for several. "
+            "[default: learning_rate]",
         ),
     ] = None,
     worst: Annotated[
@@ -129,6 +130,7 @@ def edges(choices: Sequence[Selection]) -> list[str]:
     for choice in choices:
         for name, value in choice.best.values.items():
             tried = [candidate.values[name] for candidate in choice.candidates]
+            tried = [other for other in tried if isinstance(other, int | float)]
             if (
                 isinstance(value, int | float)
                 and len(set(tried)) > 1

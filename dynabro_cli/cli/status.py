@@ -243,7 +243,6 @@ def _last(sweep: SweepState, now: DatabaseState) -> str:
     shares = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     ago = duration(max(0.0, (now.time - sweep.ended_at).total_seconds())) if sweep.ended_at else "?"
     took = duration(sweep.elapsed)
-    return (
-        f"last sweep: {sweep.name}, {sweep.status} {ago} ago after {took}: {sweep.runs} "
-        f"runs: {shares}"
+    return f"last sweep: {sweep.name}, {sweep.status} {ago} ago after {took}: {sweep.runs} runs" + (
+        f": {shares}" if shares else ""
     )

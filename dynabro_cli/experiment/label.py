@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -43,6 +44,12 @@ def rule_of(run: Fields) -> str:
     """
     chain = "" if run["pre_aggregators"] == "none" else f"{run['pre_aggregators']}+"
     return f"{chain}{run['aggregator']}"
+
+
+def without_parameter(text: str, key: str) -> str:
+    """Return a component's text without one of its parameters."""
+    # only after : or , because another parameter may end with this name
+    return re.sub(rf"(?<=[:,]){key}=[^,+]*,?", "", text).rstrip(":,")
 
 
 def labels(runs: Sequence[Fields]) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from dynabro_cli.analysis.selection import EndScore, as_sweep, choose
+from dynabro_cli.cli.select import edges
 from dynabro_cli.errors import SpecError
 from dynabro_cli.grid.plan import PlannedRuns, plan
 from dynabro_cli.grid.sweep_file import parse_sweep
@@ -176,3 +177,47 @@ def test_what_is_written_is_what_was_chosen() -> None:
         run.key for run in planned(written.replace("validation: '0'", "validation: 0.1")).runs
     } == chosen
     assert len(again.runs) == len(chosen) == 8
+
+
+RULES = ", ".join([*(f'"centered-clipping:tau={tau},L=2"' for tau in (0.3, 1, 3)), "cwtm"])
+
+
+def test_a_parameter_and_the_rate_are_chosen_together() -> None:
+    """Each of two rules with a radius has three candidates per rate, cwtm without one has one."""
+    text = TEXT.replace('method: [sgd, "momentum:beta=0.99"]', f"aggregator: [{RULES}]")
+    own = planned(text)
+    scores = {}
+    for run in own.runs:
+        tau = dict(run.aggregator.mapping).get("tau")
+        best = tau == 3 and run.spec.learning_rate == 0.01
+        worst = run.spec.attack == "ipm"
+        scores[run.key] = EndScore("finished", 0.5 + 0.4 * best - 0.1 * worst)
+    clipping, cwtm = choose(own, scores, ["aggregator.tau", "learning_rate"], ["attack"])
+    assert clipping.configuration == {"aggregator": "centered-clipping:L=2"}
+    assert clipping.best.values == {"aggregator.tau": 3.0, "learning_rate": 0.01}
+    assert clipping.best.mean == pytest.approx(0.8)
+    assert len(clipping.candidates) == 6
+    assert cwtm.configuration == {"aggregator": "cwtm"}
+    assert [candidate.values["aggregator.tau"] for candidate in cwtm.candidates] == [None, None]
+    assert edges([clipping, cwtm])  # numbers and None are not compared
+    assert "centered-clipping:tau=3,L=2" in as_sweep(own, [clipping])
+
+
+def test_a_parameter_may_be_the_adversarys() -> None:
+    own = planned(TEXT.replace("attack: [sf, ipm]", 'attack: ["ipm:epsilon=1", "ipm:epsilon=2"]'))
+    scores = {
+        run.key: EndScore("finished", 0.9 / dict(run.attack.mapping)["epsilon"]) for run in own.runs
+    }
+    for choice in choose(own, scores, ["learning_rate"], ["attack.epsilon"]):
+        assert choice.configuration["attack"] == "ipm"
+        assert choice.best.worst == {"attack.epsilon": 2.0}
+        assert choice.best.mean == pytest.approx(0.45)
+
+
+@pytest.mark.parametrize(
+    "name", ["aggregator.tau", "method.momentum", "learning_rate.x", "method."]
+)
+def test_a_parameter_that_does_not_vary(name: str) -> None:
+    own = planned()
+    with pytest.raises(SpecError, match=rf"^over={name} is not legal"):
+        choose(own, scores_of(own), [name], ["attack"])

@@ -382,8 +382,7 @@ def thinned_note(engine: Engine, sql: str) -> str | None:
     """Return a note if a statement counts rows of ``rounds`` that belong to thinned runs; None if
     it does not, or names ``rounds_every`` itself.
     """
-    before = r"(?:\bfrom\s+(?:\w+(?:\s+as)?(?:\s+\w+)?\s*,\s*)*|\bjoin\s+)"
-    reads = re.search(rf'{before}(?:\w+\.)?["`\[]?rounds\b', sql, re.IGNORECASE)
+    reads = re.search(r'\b(?:from|join)\s+(?:\w+\.)?"?rounds\b', sql, re.IGNORECASE)
     if not reads or "rounds_every" in sql.lower():
         return None
     thinned = count_runs(engine, "rounds_every > 1")

@@ -267,6 +267,9 @@ def _sweep(
     )
     values = {name: row[name] for name in same}
     to_go = max(0, row["runs"] - row["stored_before"] - finished - failed - len(live_runs))
+    listed = select(sweep_runs).where(sweep_runs.c.sweep_id == row["id"]).limit(1)
+    if row["ended_at"] is not None and connection.execute(listed).first() is None:
+        to_go = 0  # a copy of a database may lack the list; then nothing is known of its runs
     dead = row["status"] == "running" and presumed_dead(row, now)
     return SweepState(
         **values,
