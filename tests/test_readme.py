@@ -5,10 +5,12 @@ exit codes are complete.
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import shlex
-import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -250,16 +252,116 @@ def test_workers_of_two_tables_are_joined_by_their_numbers(with_workers: Path) -
 # --- Python
 
 
+def with_blocks(language: str) -> pytest.MarkDecorator:
+    """Parametrize by the pages that have blocks of a language."""
+    pages = [path for path in DOCUMENTS if blocks(language, DOCUMENTS[path])]
+    return pytest.mark.parametrize("path", pages, ids=lambda path: path.name)
+
+
+def made_of(command: list[str], folder: Path) -> str:
+    """Run a command in a folder, with this environment's programs; return its output."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    run_here = os.environ | {"PATH": programs, "OMP_NUM_THREADS": "1", "DYNABRO_GIT_DIFF": "off"}
+    done = subprocess.run(
+        command, cwd=folder, env=run_here, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "code", [*blocks("python", DOCUMENTS[ROOT / "README.md"]), *blocks("python", page("python"))]
+@with_blocks("python")
+def test_the_python_of_a_page_runs_in_order(path: Path, tmp_path: Path) -> None:
+    """In one process, in an empty folder."""
+    (tmp_path / "page.py").write_text("\n".join(blocks("python", DOCUMENTS[path])))
+    made_of([sys.executable, "page.py"], tmp_path)
+
+
+# --- shell
+
+ELSEWHERE = (
+    r"pip install|\bvenv\b|source |createdb|postgresql|docker|--executor ray|tensorboard --logdir"
+    r"|mlflow ui|wandb sync|--watch|tail -f|dynabro browse|show 1 --diff"
 )
-def test_python_runs(
-    code: str, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copy(database, tmp_path / "results.db")
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, "document", "exec"), {})
+"""Commands that need a network, a server, a checkout, another program, or a person."""
+LONG = (
+    r"mnist|pytest$|sweep (digits-|leaderboard-)|dynabro search (?!.*--dry-run)|verify rate"
+    r"|plot (all|digits-|rate|history)|select |chosen.yaml|leaderboard|FROM trials"
+)
+"""Commands that take long, or need the results of a command that does."""
+LOGISTIC = "dynabro run --model logistic --method sgd --budget"
+SWEEPS = """
+for name in mine my-sweep other-sweep; do
+  echo "name: $name"
+  echo "base: {task: digits, model: logistic, method: sgd, budget: 40, eval_every: 20}"
+  echo "grid: {aggregator: [cwtm, gm], attack: [sf, alie], switching: [static, 'periodic:K=5']}"
+  echo "seeds: 0..1"
+done | split -l 4 - given-
+for file in given-*; do dynabro sweep $file; done
+"""
+GIVEN = {
+    "../README": "",
+    "clusters": f"{LOGISTIC} 20 --db part-1.db",
+    "database": "",
+    "export": SWEEPS,
+    "extending": SWEEPS + "cat given-* | head -4 > mine.yaml",
+    "figures": SWEEPS
+    + """
+ln -s "$EXAMPLE" results.db.example
+dynabro run --method sgd --model logistic --budget 40 --switching bernoulli:p=0.1,D=5,delta_max=0.4
+dynabro run --method dynabro --model logistic --lr 0.05 --budget 40
+dynabro run --method momentum --model logistic --lr 0.01 --budget 40
+""",
+    "leaderboard": "",
+    "maintenance": f"{LOGISTIC} 20; {LOGISTIC} 30 --db from-another-machine.db",
+    "report": "",
+    "resuming": f"{LOGISTIC} 20",
+    "running": f"{LOGISTIC} 20; {LOGISTIC} 30",  # for the two runs on MNIST
+    "searches": "",
+    "sweeps": "",
+    "theory": "",
+}
+"""Commands before a page's own, which make what the page supposes to be there."""
+
+
+def shell_lines(text: str) -> Iterator[str]:
+    """The commands of the ``sh`` blocks, each with its continuations and here-documents."""
+    for block in blocks("sh", text):
+        here = r"^.*<<'(?P<end>\w+)'\n[\s\S]*?\n(?P=end)$"
+        for found in re.finditer(rf"{here}|^(?:.*\\\n)*.+$", block, re.MULTILINE):
+            yield found[0]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("name", "given"), GIVEN.items())
+def test_the_shell_of_a_page_runs_in_order(name: str, given: str, tmp_path: Path) -> None:
+    """In an empty folder, after what the page supposes; other programs and long runs are left
+    out.
+    """
+    lines = [
+        line for line in shell_lines(DOCUMENTS[path]) if not re.search(f"{ELSEWHERE}|{LONG}", line)
+    ]
+    script = "\n".join(["set -eo pipefail", f"EXAMPLE={EXAMPLE}", given, *lines])
+    if lines:
+        made_of(["bash", "-c", script], tmp_path)
+
+
+def test_every_page_with_commands_is_run() -> None:
+    """``tests/test_first_steps.py`` runs the first steps."""
+    pages = {path.stem for path in DOCUMENTS if blocks("sh", DOCUMENTS[path])}
+    assert pages == {Path(name).stem for name in GIVEN} | {"first-steps"}
+
+
+def test_few_commands_are_left_out() -> None:
+    left_out = {
+        line
+        for path in DOCUMENTS
+        for line in shell_lines(DOCUMENTS[path])
+        if re.search(f"{ELSEWHERE}|{LONG}", line)
+    }
+    every = {line for path in DOCUMENTS for line in shell_lines(DOCUMENTS[path])}
+    assert len(every - left_out) >= 45, sorted(left_out)
 
 
 # --- the database

@@ -151,7 +151,7 @@ def _value(run: Run, name: str, apart: Sequence[str]) -> Any:
 
 
 def _parameters(run: Run, field: str) -> Mapping[str, Any]:
-    """Return the parameters of a field's component; none if it is no single component."""
+    """Return the parameters of a field's component; none unless the field has one component."""
     part = getattr(run, field, None)
     return part.mapping if isinstance(part, Component) else {}
 
