@@ -340,7 +340,9 @@ def test_the_shell_of_a_page_runs_in_order(name: str, given: str, tmp_path: Path
     out.
     """
     lines = [
-        line for line in shell_lines(DOCUMENTS[path]) if not re.search(f"{ELSEWHERE}|{LONG}", line)
+        line
+        for line in shell_lines(DOCUMENTS[(ROOT / "docs" / f"{name}.md").resolve()])
+        if not re.search(f"{ELSEWHERE}|{LONG}", line)
     ]
     script = "\n".join(["set -eo pipefail", f"EXAMPLE={EXAMPLE}", given, *lines])
     if lines:
