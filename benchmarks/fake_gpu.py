@@ -186,6 +186,8 @@ def one_gpu(devices: int = 1, obstacle: str | None = None) -> Iterator[FakeGPU]:
         "device_count": lambda: devices,
         "device": Current,
         "current_device": lambda: Current.index,
+        "get_device_capability": lambda *_: (9, 0),
+        "get_arch_list": lambda: ["sm_90"],
         "get_device_name": lambda *_: "a GPU that is not there",
         "mem_get_info": lambda *_: (100 << 30, 140 << 30),
     }
@@ -197,6 +199,11 @@ def one_gpu(devices: int = 1, obstacle: str | None = None) -> Iterator[FakeGPU]:
         stack.enter_context(patch.object(gpu_kernels, "launch", mode.launch))
         why = obstacle or (None if find_spec("triton") else "no triton")
         stack.enter_context(patch.object(gpu_kernels, "obstacle", lambda _: why))
+        # nothing can be compared without values
+        stack.enter_context(patch.object(gpu_kernels, "trial", lambda _: {}))
+        stack.enter_context(
+            patch.object(gpu_kernels, "checked", lambda _, __, fast, *___, **____: fast())
+        )
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self: self))
         stack.enter_context(patch.object(torch.Tensor, "backward", backward))
         stack.enter_context(

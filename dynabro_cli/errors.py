@@ -36,6 +36,10 @@ class SpecError(DynabroError, ValueError):
         super().__init__("\n".join(self.problems))
 
 
+class OccupiedError(SpecError):
+    """The run would fit into the GPU, but others use its memory now."""
+
+
 class Problems:
     """Collect the problems of several steps, to report them at once.
 
@@ -101,6 +105,10 @@ class RunError(DynabroError):
     """A run ended with an unexpected exception; it is stored as ``failed``."""
 
     exit_code = 70
+
+
+class DoubtfulRunError(RunError):
+    """Earlier numbers of the run may be wrong: it must start over, not at a checkpoint."""
 
 
 class CheckpointError(DynabroError):

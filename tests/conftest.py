@@ -74,6 +74,9 @@ def gpu_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(devices, "gpu_driver", lambda: gpus > 0)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+        monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80", "sm_90"])
+        monkeypatch.setattr(devices, "cards", list)
         monkeypatch.setattr(placement, "gpu_memory", lambda _: gigabytes * 1e9)
         monkeypatch.setattr(placement, "cores", lambda: cores)
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.lazy import torch
-from dynabro_cli.machine import native
-from dynabro_cli.machine.gpu_kernels import MOST_ROWS, triton_works
+from dynabro_cli.machine import gpu_kernels, native
 from dynabro_cli.vectors.finite import host_may_look
 from dynabro_cli.vectors.means import column_blocks, mean_of_rows
 from dynabro_cli.vectors.operators import INLINED, opaque
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 KERNEL = native.Kernel(Path(__file__).with_name("_order.cpp"), {})
 
+KERNEL_ROWS = 32
+"""Most messages for the kernel of a GPU: for 64, Triton compiles for 15 to 33 s."""
 COLUMNS = 1 << 15  # on a CPU, a block of columns that stays in cache with all its rows
 
 
@@ -122,10 +123,22 @@ def _by_kernel(messages: Tensor, first: int, trim: int, excluded: int) -> Tensor
     the sorted rows [first, m - first).
     """
     m = messages.shape[0]
-    if m <= MOST_ROWS and messages.dtype == torch.float32 and triton_works(messages):
+    if (
+        m <= KERNEL_ROWS
+        and messages.dtype == torch.float32
+        and gpu_kernels.triton_works("order", messages)
+    ):
         from dynabro_cli.aggregators._order_kernel import order_statistics
 
-        return order_statistics(messages, comparators(m, first, m - first), trim, excluded)
+        pairs, middle = comparators(m, first, m - first), excluded < 0
+        return gpu_kernels.checked(
+            "order",
+            (messages.shape, trim, excluded),
+            lambda: order_statistics(messages, pairs, trim, excluded),
+            lambda: (
+                middle_mean(messages, trim) if middle else nearest_mean(messages, trim, excluded)
+            ),
+        )
     if not host_may_look(messages) or (messages.requires_grad and torch.is_grad_enabled()):
         return None
     library = KERNEL.at_hand()

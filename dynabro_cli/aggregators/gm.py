@@ -19,8 +19,7 @@ from dynabro_cli.aggregators._order import middle_mean
 from dynabro_cli.components import parameter
 from dynabro_cli.deferred import np
 from dynabro_cli.lazy import torch
-from dynabro_cli.machine import native
-from dynabro_cli.machine.gpu_kernels import MOST_ROWS, triton_works
+from dynabro_cli.machine import gpu_kernels, native
 from dynabro_cli.vectors.gram import around, gram, radii
 from dynabro_cli.vectors.means import weighted
 from dynabro_cli.vectors.operators import opaque
@@ -155,10 +154,16 @@ def weiszfeld(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Ten
     a GPU they are one Triton kernel for at most 64 workers; with more workers, or if Triton does
     not work, they run on the CPU.
     """
-    if len(gram) <= MOST_ROWS and triton_works(gram):
+    if len(gram) <= gpu_kernels.MOST_ROWS and gpu_kernels.triton_works("gm", gram):
         from dynabro_cli.aggregators._weiszfeld_kernel import weights_of
 
-        return weights_of(gram, nu, tolerance, most_steps)
+        return gpu_kernels.checked(
+            "gm",
+            (gram.shape, gram.dtype, nu, tolerance, most_steps),
+            lambda: weights_of(gram, nu, tolerance, most_steps),
+            lambda: weiszfeld(gram, nu, tolerance, most_steps),
+            bound=lambda: 1e-9 + 4 * tolerance,  # by rounding, one of the two makes a step more
+        )
     products = gram.detach().cpu().numpy()
     squares = np.maximum(products.diagonal(), 0)
     distances = np.sqrt(squares)

@@ -16,7 +16,7 @@ from dynabro_cli.aggregators._api import (
 from dynabro_cli.aggregators._draws import Draws
 from dynabro_cli.components import parameter
 from dynabro_cli.lazy import torch
-from dynabro_cli.machine.gpu_kernels import MOST_ROWS, triton_works
+from dynabro_cli.machine import gpu_kernels
 from dynabro_cli.vectors.lengths import lengths, shortening
 from dynabro_cli.vectors.means import weighted
 from dynabro_cli.vectors.operators import opaque
@@ -111,10 +111,15 @@ def largest_cluster(features: Tensor) -> Tensor:
     On a GPU all steps are one Triton kernel for at most 64 workers. With more workers, or if Triton
     does not work, they run on the CPU.
     """
-    if len(features) <= MOST_ROWS and triton_works(features):
+    if len(features) <= gpu_kernels.MOST_ROWS and gpu_kernels.triton_works("signguard", features):
         from dynabro_cli.aggregators._mean_shift_kernel import cluster_of
 
-        return cluster_of(features, SLACK, STEPS)
+        return gpu_kernels.checked(
+            "signguard",
+            features.shape,
+            lambda: cluster_of(features, SLACK, STEPS),
+            lambda: largest_cluster(features),
+        )
     points = features.cpu()
     m = len(points)
     distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")

@@ -9,7 +9,7 @@ import contextlib
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -145,12 +145,15 @@ class Display(abc.ABC):
 
     def _warn(self, event: events.Started, label: str = "") -> None:
         """Print the notes that no earlier run has had, and a checkpoint that is not used."""
-        for line in event.notes:
+        self._warn_once(event.notes)
+        if event.unused is not None:
+            warn(f"{label}{event.unused}; the run starts from the beginning")
+
+    def _warn_once(self, lines: Iterable[str]) -> None:
+        for line in lines:
             if line not in self._warned:
                 self._warned.add(line)
                 warn(line)
-        if event.unused is not None:
-            warn(f"{label}{event.unused}; the run starts from the beginning")
 
     def _to_go(self) -> str:
         """Return the remaining time in words; empty if it is unknown or over."""
@@ -236,6 +239,9 @@ class RunsProgress(Display):
             # a budget that is spent before the first round has taken no time of the rounds
             if self._single and not event.round:
                 self._restart(self._spent(), self._total)
+        elif isinstance(event, events.Finished | events.Diverged):
+            _, _, off = str(event.how.get("compile", "")).partition("triton; ")
+            self._warn_once(off.split("; ") if off else ())  # kernels that were switched off
         text = ", ".join(filter(None, (shown.score, shown.byzantine)))
         self._live.update(
             shown.bar,

@@ -96,12 +96,16 @@ class Failure:
         expected: True if it was raised on purpose; such an error before the first event means that
             the run cannot start here.
         exit_code: The exit code of a command that makes this run alone.
+        doubtful: True if its earlier numbers may be wrong.
+        occupied: True if others use the memory of its GPU.
     """
 
     reason: str
     details: str
     expected: bool
     exit_code: int = RunError.exit_code
+    doubtful: bool = False
+    occupied: bool = False
 
 
 class Outcome(NamedTuple):
@@ -131,11 +135,17 @@ class Sharing(NamedTuple):
         gpu: True if such a run computes on a GPU.
         fills: True if its kernels fill a GPU.
         most: Number of such runs on a GPU at a time.
+        fewer: Smaller numbers, of GPUs with less memory.
     """
 
     gpu: bool
     fills: bool = False
     most: int = 1
+    fewer: tuple[tuple[str, int], ...] = ()
+
+    def most_on(self, device: str) -> int:
+        """Return the number of such runs on a GPU at a time."""
+        return dict(self.fewer).get(device, self.most)
 
 
 ON_CPU = Sharing(False)

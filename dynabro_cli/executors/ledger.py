@@ -36,7 +36,9 @@ class Job:
     """A run, its index among all runs, how it shares a device, and the number of processes that
     died under it.
 
-    ``alone`` is True for a second attempt on a GPU, without CUDA's multi-process service.
+    ``evaluated`` is True after an evaluation later than the first one. ``alone`` is True for a
+    second attempt on a GPU, without CUDA's multi-process service; ``plain`` for one from the start
+    with ``--compile off``.
     """
 
     index: int
@@ -44,6 +46,8 @@ class Job:
     sharing: Sharing
     crashes: int = 0
     alone: bool = False
+    plain: bool = False
+    evaluated: bool = False
 
 
 class State(enum.IntEnum):
@@ -77,6 +81,7 @@ class Slot:
         log: The log of the run.
         state: The progress of the run.
         deadline: The time, by ``time.monotonic``, at which the run has taken too long.
+        closed: True if the place takes no further run, because others use the memory of its GPU.
     """
 
     number: int
@@ -87,6 +92,7 @@ class Slot:
     log: RunLog | None = None
     state: State = State.WAITING
     deadline: float = math.inf
+    closed: bool = False
 
     @property
     def device_of_run(self) -> str:
@@ -356,6 +362,18 @@ class Ledger:
         self._store_interrupted(slot)
         return True
 
+    def start_over(self, slot: Slot, why: str) -> bool:
+        """Return True if the slot's run, whose numbers are doubtful, starts again from the
+        beginning, with ``--compile off``.
+        """
+        if slot.job is None or slot.job.plain:
+            return False
+        slot.job.plain = True
+        if slot.log is not None:
+            slot.log.write(f"{why}; the run starts over with --compile off")
+        self._store_interrupted(slot, doubtful=True)
+        return True
+
     def give_back(self, slot: Slot) -> None:
         """Put the slot's run, which has not started, at the head of the queue."""
         if slot.job is not None:
@@ -368,9 +386,9 @@ class Ledger:
             self._elsewhere.append(slot.job)
             slot.job = slot.log = None
 
-    def _store_interrupted(self, slot: Slot) -> None:
+    def _store_interrupted(self, slot: Slot, *, doubtful: bool = False) -> None:
         try:
-            slot.recorder.interrupted()
+            slot.recorder.interrupted(doubtful=doubtful)
         except LostRunError:
             return
 

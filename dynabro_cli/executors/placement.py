@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.machine.cores import cores
-from dynabro_cli.machine.devices import devices_of, gpu_memory
+from dynabro_cli.machine.devices import EXCLUSIVE, card_of, devices_of, gpu_memory
 
 if TYPE_CHECKING:
     from dynabro_cli.simulation.need import Need
@@ -52,7 +53,7 @@ class Placement:
         devices: The device of each place.
         demand: Returns the demand of a run.
         sharing: How a run shares its device.
-        notes: A line about runs that compute on the CPU although there is a GPU.
+        notes: Lines about GPUs that are not used, and runs on the CPU although there is a GPU.
         mps: Folder of CUDA's multi-process service; None without one.
     """
 
@@ -67,7 +68,7 @@ class Placement:
         gpus = [device for device in self.devices if device != "cpu"]
         sharing = self.sharing(run)
         if sharing.gpu:
-            return DeviceKind("cuda", min(len(gpus), sharing.most * len(set(gpus))))
+            return DeviceKind("cuda", min(len(gpus), sum(map(sharing.most_on, set(gpus)))))
         return DeviceKind("cpu", len(self.devices) - len(gpus) or len(gpus))
 
 
@@ -87,33 +88,44 @@ def placement_of(runs: Sequence[Run], options: Options, mps: Callable[[], str | 
         SpecError: The device does not exist.
     """
     options = replace(options, jobs=1) if options.jobs == 0 else options
-    names = devices_of(options.device)
+    (names, unused), demand = devices_of(options.device), demands(options)
     if names == ["cpu"]:
-        return Placement(
-            ["cpu"] * (options.jobs or cores()), demands(replace(options, device="cpu"))
-        )
-    demand = demands(options)
+        notes = unused if unused and any(demand(run).gpu for run in runs) else ()
+        demand = demands(replace(options, device="cpu"))
+        return Placement(["cpu"] * (options.jobs or cores()), demand, notes=notes)
     on_gpu, on_cpu = ([run for run in runs if demand(run).gpu is gpu] for gpu in (True, False))
-    notes = _notes(on_cpu, mixed=bool(on_gpu))
+    notes = [*unused, *_notes(on_cpu, mixed=bool(on_gpu))]
     if not on_gpu:
         return Placement(["cpu"] * (options.jobs or cores()), demand, notes=notes)
-    memory = min(gpu_memory(name) for name in names)
     given = math.ceil(options.jobs / len(names)) if options.jobs else options.jobs_per_gpu
 
-    def most(run: Run, served: bool) -> int:
+    def most(run: Run, name: str, served: bool) -> int:
+        card, memory = card_of(name), gpu_memory(name)
         limit = FILLING if demand(run).fills else WITH_MPS if served else WITHOUT_MPS
         fit = memory // (BASE_BYTES + demand(run).need.within(memory).device)
-        return given or max(1, min(limit, (cores() - OTHER_CORES) // len(names), int(fit)))
+        limit = min(limit, (cores() - OTHER_CORES) // len(names), int(fit))
+        alone = card is not None and card.mode == EXCLUSIVE and not served
+        return 1 if alone else given or max(1, limit)
 
-    folder = mps() if max(most(run, True) for run in on_gpu) > 1 else None
+    served = any(most(run, name, True) > 1 for run in on_gpu for name in names)
+    folder = mps() if served else None
     served = folder is not None
-    each = max(most(run, served) for run in on_gpu)
-    devices = [names[place % len(names)] for place in range(options.jobs or each * len(names))]
+    each = {name: max(most(run, name, served) for run in on_gpu) for name in names}
+    if options.jobs:
+        devices = [names[place % len(names)] for place in range(options.jobs)]
+    else:
+        places = itertools.product(range(max(each.values())), names)
+        devices = [name for place, name in places if place < each[name]]
     if on_cpu and options.jobs is None:
         devices += ["cpu"] * max(1, cores() - len(devices))
 
     def sharing(run: Run) -> Sharing:
-        return Sharing(True, demand(run).fills, most(run, served)) if demand(run).gpu else ON_CPU
+        if not demand(run).gpu:
+            return ON_CPU
+        counts = {name: most(run, name, served) for name in names}
+        largest = max(counts.values())
+        fewer = tuple((name, count) for name, count in counts.items() if count < largest)
+        return Sharing(True, demand(run).fills, largest, fewer)
 
     return Placement(devices, demand, sharing, notes, folder)
 

@@ -12,8 +12,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from dynabro_cli.components import digests, plugins
-from dynabro_cli.errors import DisconnectedError, LostRunError, RunError
-from dynabro_cli.events import Checkpointed, Started
+from dynabro_cli.errors import (
+    DisconnectedError,
+    LostRunError,
+    RunError,
+    SpecError,
+    first_line,
+)
+from dynabro_cli.events import Checkpointed, Evaluated, Finished, Started
 from dynabro_cli.executors._api import Failure, Options, Outcome, Sharing
 from dynabro_cli.executors.backend import Backend, Ended, Message, Printed
 from dynabro_cli.executors.interruptions import Interrupted, Interruptions
@@ -22,7 +28,9 @@ from dynabro_cli.executors.worker import Begun, Left, Misplaced, Request
 from dynabro_cli.store.transactions import KeptConnection
 
 FALSE_STARTS = 3
-"""Most processes or tasks in a row that may end before one starts a run."""
+"""Processes or tasks in a row that end before one starts a run, or runs that fail by the same
+error of a GPU before an evaluation: then the sweep ends.
+"""
 LEAVE_SECONDS = 3.0
 """Seconds for runs in progress, after a signal, to finish a round and hand over a checkpoint."""
 
@@ -51,6 +59,8 @@ class Scheduler:
         self._ledger, self._slots, self._options, self._backend = ledger, slots, options, backend
         self._connection = connection
         self._false_starts = 0
+        # errors of GPUs before an evaluation, since the last run that finished on the same one
+        self._broken: list[tuple[str, str]] = []
 
     def run(self) -> list[Outcome]:
         """Take turns until all runs are done, a failure ends it, or a signal arrives; return the
@@ -103,7 +113,7 @@ class Scheduler:
         """Give free slots their next runs, up to the capacity of the back end; end processes for
         which there is no run.
         """
-        free = [slot for slot in self._slots if not self._occupied(slot)]
+        free = [slot for slot in self._slots if not (slot.closed or self._occupied(slot))]
         # a run whose process was not ready in time is looked up again, since the database may have
         # changed; each goes to the head of the queue, so the last one first keeps their order
         for slot in reversed(free):
@@ -136,7 +146,7 @@ class Scheduler:
         ]
         beside = [other for other in others if other.gpu]
         return all(
-            other.fills == sharing.fills and len(beside) < other.most
+            other.fills == sharing.fills and len(beside) < other.most_on(slot.device)
             for other in [*beside, sharing]
         )
 
@@ -151,7 +161,7 @@ class Scheduler:
             device=slot.device_of_run,
             threads=how.threads,
             most_threads=how.most_threads,
-            compile=how.compile,
+            compile="off" if slot.job.plain else how.compile,
             resume=slot.recorder.checkpoint(run.key),
             checkpoint_every=how.checkpoint_every,
             log=slot.log.path if slot.log else None,
@@ -208,15 +218,12 @@ class Scheduler:
         elif isinstance(message, Misplaced):
             self._ledger.give_back(slot)
         elif isinstance(message, Failure):
-            if (
-                not self._ledger.stopping
-                and _is_cuda_error(message)
-                and self._ledger.retry(slot, message.reason, died=False)
-            ):
+            if self._ledger.stopping or not self._made_again(slot, message):
+                self._ledger.fail(slot, message)
+                self._brake(slot.device, job, message)
+            else:
                 self._discard(slot)
                 slot.clear()
-            else:
-                self._ledger.fail(slot, message)
         elif isinstance(message, Left):
             self._ledger.interrupt(slot)
         elif isinstance(message, Started):
@@ -226,11 +233,44 @@ class Scheduler:
             self._backend.answer(slot.number, ours)
         else:
             self._ledger.record(slot, message)
+            job.evaluated |= isinstance(message, Evaluated) and message.round > 0
+            if isinstance(message, Finished):
+                self._broken = [error for error in self._broken if error[0] != slot.device]
             if isinstance(message, Checkpointed) and self._backend.checkpoint_resets_retries:
                 job.crashes = 0
             if slot.job is not None and self._ledger.prunes(job.run, message):
                 self._ledger.prune(slot)
                 self._discard(slot)
+
+    def _made_again(self, slot: Slot, failure: Failure) -> bool:
+        """Return True if a run that failed is made again: from its start if its numbers are
+        doubtful, without the service of its GPU, or at another place.
+        """
+        if failure.doubtful:
+            return self._ledger.start_over(slot, failure.reason)
+        if failure.occupied and self._options.executor == "local":
+            self._ledger.give_back(slot)
+            slot.closed = True
+            if all(other.closed or other.device == "cpu" for other in self._slots):
+                raise SpecError(failure.reason)
+            return True
+        return (
+            not failure.expected
+            and _names_cuda(failure)
+            and self._ledger.retry(slot, failure.reason, died=False)
+        )
+
+    def _brake(self, device: str, job: Job, failure: Failure) -> None:
+        """Raise RunError if errors of a GPU fail each run before it gets anywhere."""
+        if job.evaluated or not _names_cuda(failure) or self._ledger.stopping:
+            return
+        line = first_line(failure.reason)
+        self._broken.append((device, line))
+        if sum(error == line for _, error in self._broken) == FALSE_STARTS:
+            raise RunError(
+                f"{FALSE_STARTS} runs failed on {device} before an evaluation: {line}. The other "
+                "runs stay in the queue. Try: --device cpu, or --compile off; with --retry-failed"
+            )
 
     def _lose(self, slot: Slot, end: Ended) -> None:
         """Handle the end of a process or task; without a last message, its run is lost."""
@@ -321,10 +361,8 @@ class Scheduler:
                 slot.clear()
 
 
-def _is_cuda_error(failure: Failure) -> bool:
+def _names_cuda(failure: Failure) -> bool:
     """Return True if a run failed by an error of CUDA, which another process on the same service
     can have caused.
     """
-    return not failure.expected and any(
-        word in failure.reason for word in ("CUDA", "CUBLAS", "CUDNN", "cuDNN")
-    )
+    return any(word in failure.reason for word in ("CUDA", "CUBLAS", "CUDNN", "cuDNN"))

@@ -36,11 +36,12 @@ from typing import Any, Literal
 
 from dynabro_cli.components import plugins
 from dynabro_cli.components.plugins import Plugin, load_sent
-from dynabro_cli.errors import DynabroError, PluginError, RunError
+from dynabro_cli.errors import DoubtfulRunError, DynabroError, OccupiedError, PluginError, RunError
 from dynabro_cli.events import Checkpointed, Diverged, Event, Finished, SaveAt, Started
 from dynabro_cli.executors._api import PREEMPTING, Failure
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.machine.cores import spin_little
+from dynabro_cli.machine.devices import on_gpu as on_gpu
 from dynabro_cli.machine.devices import spoilt
 from dynabro_cli.machine.mps import FOLDER
 from dynabro_cli.machine.strangers_files import open_log
@@ -247,7 +248,7 @@ def answer(connection: Connection, simulate: Simulate) -> None:
                     break
             if (
                 asked.stop
-                or spoilt()
+                or spoilt(request.device)
                 or (isinstance(message, Failure) and not message.expected and on_gpu())
             ):
                 # an error on a GPU can leave the process unable to use it; the parent starts
@@ -351,11 +352,6 @@ def tidy() -> None:
         torch.cuda.empty_cache()  # others may share the GPU
 
 
-def on_gpu() -> bool:
-    """Return True if this process uses a GPU."""
-    return "torch" in sys.modules and bool(sys.modules["torch"].cuda.is_initialized())
-
-
 class Due:
     """Decide when a run writes a checkpoint: at an interval, and on request.
 
@@ -378,7 +374,8 @@ class Due:
 def _failure_of(error: Exception) -> Failure:
     """Describe the exception that is being handled."""
     if isinstance(error, DynabroError):
-        return Failure(str(error), str(error), expected=True, exit_code=error.exit_code)
+        kinds = (isinstance(error, kind) for kind in (DoubtfulRunError, OccupiedError))
+        return Failure(str(error), str(error), True, error.exit_code, *kinds)
     kind = RunError if plugins.where(error) is None else PluginError
     return Failure(
         plugins.described(error), traceback.format_exc(), expected=False, exit_code=kind.exit_code

@@ -34,7 +34,7 @@ from dynabro_cli.gradients.state import ModuleState, torch_defaults
 from dynabro_cli.gradients.trial import ModelError, Trial, examine, mixes
 from dynabro_cli.gradients.twin import UnsupportedError, is_random, twin
 from dynabro_cli.gradients.worker_layers import Shared
-from dynabro_cli.machine.gpu_kernels import triton_works
+from dynabro_cli.machine.gpu_kernels import KernelOffError, triton_works
 
 SHARED, MAPPED, LOOP = "shared pass", "vmap(grad)", "loop over workers"
 KINDS = (SHARED, MAPPED, LOOP)
@@ -311,6 +311,11 @@ class WorkerGradients:
         # a gradient left by the failed pass would look like a parameter that is used outside its
         # layer
         self.model.zero_grad(set_to_none=True)
+        if isinstance(error, KernelOffError):
+            before = self._shared.functions
+            norm.use_gpu_kernels(cast(nn.Module, self._twin), self._shared)
+            if self._shared.functions != before:
+                return
         if out_of_memory(error):
             captured = inputs.is_cuda and torch.cuda.is_current_stream_capturing()
             if captured or self.kind != SHARED or self._workers_a_pass(inputs) < 2:
@@ -388,7 +393,7 @@ class WorkerGradients:
                 if (
                     self.dtype in SINGLE
                     and self.parameters.dtype == torch.float32
-                    and triton_works(inputs)
+                    and triton_works("norm", inputs)
                 ):
                     norm.use_gpu_kernels(model, shared)
         step = self._workers_a_pass(inputs)

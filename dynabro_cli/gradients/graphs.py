@@ -7,13 +7,16 @@ fixed place on the GPU, or in tensors whose places are fixed. A capture bakes in
 from __future__ import annotations
 
 import collections
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from dynabro_cli.errors import DoubtfulRunError
 from dynabro_cli.gradients.memory import free_memory, send
+from dynabro_cli.machine.gpu_kernels import unchecked
 
 Capture = Callable[[Callable[[], Any]], tuple[Callable[[], None], Any]]
 States = tuple[dict[str, Tensor], ...]
@@ -30,7 +33,11 @@ WARM_UPS = 3
 EAGER = 4
 """Rounds of a form before its capture: rare forms are not worth it, and caches are filled."""
 CHECK = 1024
-"""Replays of a graph from one check to the next; the first one is checked."""
+"""Replays of a graph from one check to the next; before, the replays 1, 2, 4, 8 and so on are
+checked.
+"""
+MOST_GRAPHS = 64
+"""Graphs of a run: each takes up to 1 MB of a GPU, which the estimated need does not include."""
 ALIGNED = 8
 """Bytes to which the tensors of a row are aligned: the size of the largest type."""
 
@@ -67,9 +74,11 @@ class Graphed:
     round's form is everything in ``inputs`` except for the values of tensors, and the names, shapes
     and types of the states. The form determines which numbers are None.
 
-    At the first replay of a graph, and at every 1,024th, the round is made twice from copies,
-    eagerly and by the graph. If a bit differs, the eager round counts, and the form is eager from
-    then on. So is a form that cannot be captured or whose graph does not fit into the memory.
+    At the replays 1, 2, 4, 8, ... of a graph up to 1,024, and at every 1,024th, the round is made
+    twice from copies, eagerly and by the graph. If a bit differs at the first one, the eager round
+    counts, and the form is eager from then on. So is a form that cannot be captured or whose graph
+    does not fit into the memory, any further form after 64 graphs, and any further form of a
+    process in which a capture has failed.
 
     Args:
         function: The function.
@@ -103,25 +112,31 @@ class Graphed:
 
     @property
     def state(self) -> str:
-        """Captured forms and replays so far, or ``off: `` and the reason; and why other forms are
-        eager.
+        """Captured forms and replays so far, or ``off``; and the reasons for which other forms are
+        eager, each with the number of forms.
         """
-        reasons = [why for why in (*self._graphs.values(), self._need) if isinstance(why, str)]
-        graphs = len(self._graphs) - len(reasons)
-        if graphs > 0:
-            eager = f"; {len(reasons)} eager, the last one: {reasons[-1]}" if reasons else ""
-            return f"on: {graphs} forms, {self._replays} replays{eager}"
-        return f"off: {reasons[-1]}" if reasons else f"no form has come {EAGER + 1} times"
+        if isinstance(self._need, str):
+            return f"off: {self._need}"
+        reasons = collections.Counter(why for why in self._graphs.values() if isinstance(why, str))
+        eager = "; ".join(f"{why} ({count})" for why, count in reasons.items())
+        graphs = len(self._graphs) - reasons.total()
+        if graphs:
+            return f"on: {graphs} forms, {self._replays} replays" + (eager and f"; eager: {eager}")
+        return f"off: {eager}" if eager else f"no form has come {EAGER + 1} times"
 
     def __call__(self, inputs: Any, state: Any) -> tuple[Tensor | None, ...]:
-        """Call the function with nested tuples of constants and of tensors on the CPU."""
+        """Call the function with nested tuples of constants and of tensors on the CPU.
+
+        Raises:
+            DoubtfulRunError: A later replay differs, after replays that were not checked.
+        """
         if isinstance(self._need, str):
             return self._function(on_device(inputs, self._device), state)
         given, held = list[Tensor](), list[Tensor]()
         form = form_of(inputs, given), form_of(self._states(state), held)
         self._rounds[hash(form)] += 1
-        replay = self._rounds[hash(form)] - EAGER - 1
-        if not replay:
+        replay = self._rounds[hash(form)] - EAGER
+        if replay == 1:
             self._graphs[form] = self._recorded(inputs, given, state, held, form[1])
         graph = self._graphs.get(form)
         if not isinstance(graph, Graph):
@@ -129,10 +144,16 @@ class Graphed:
         send(packed(given), self._device, graph.row)
         _move(held, graph.places)
         self._replays += 1
-        if replay % CHECK:
+        if replay % CHECK and replay & (replay - 1):
             graph.start()
         elif not self._agrees(graph, state):
+            if replay > 1:
+                raise DoubtfulRunError(
+                    f"replay {replay} of a CUDA graph differs from the round without it: earlier "
+                    "rounds may be wrong. Try: --compile off"
+                )
             self._graphs[form] = "the replay differs"
+            warnings.warn("a CUDA graph differs from its round: it is not used", stacklevel=2)
         self._give(state, graph.states)
         numbers = iter(graph.numbers.clone())  # because the next replay overwrites them
         return tuple(next(numbers) if measured else None for measured in graph.measured)
@@ -144,6 +165,10 @@ class Graphed:
 
         ``given`` are the tensors of the inputs, ``held`` of the states, whose form is ``kind``.
         """
+        if KernelCapture.failed:
+            return "a capture has failed in this process"
+        if sum(isinstance(graph, Graph) for graph in self._graphs.values()) >= MOST_GRAPHS:
+            return f"{MOST_GRAPHS} graphs"
         if isinstance(self._need, float) and 2 * self._need > free_memory(self._device):
             return "memory"
         row = send(packed(given), self._device)
@@ -168,7 +193,8 @@ class Graphed:
         before = [tensor.clone() for tensor in changed]
         graph: Graph | str
         try:
-            start, (numbers, measured) = self._capture(lambda: run(state))
+            with unchecked():
+                start, (numbers, measured) = self._capture(lambda: run(state))
             graph = Graph(start, row, states, places, changed, run, numbers, measured)
         # an eager round may fit into memory that is too small for the graph
         except RuntimeError as error:
@@ -283,7 +309,9 @@ def _without_waiting(run: Callable[[], Any]) -> None:
     would fail.
     """
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         run()
     finally:
@@ -338,10 +366,13 @@ class KernelCapture:
                 self._pool = torch.cuda.graph_pool_handle()
             self._stream.wait_stream(outside)
             try:
-                with torch.cuda.stream(self._stream):
-                    for _ in range(WARM_UPS):
-                        _without_waiting(run)
-                outside.wait_stream(self._stream)
+                try:
+                    with torch.cuda.stream(self._stream):
+                        for _ in range(WARM_UPS):
+                            _without_waiting(run)
+                finally:
+                    # also after an error: the caller restores what these kernels still write
+                    outside.wait_stream(self._stream)
                 return self._captured(run)
             finally:
                 torch.cuda.set_stream(outside)  # a failed capture leaves its own stream current

@@ -76,6 +76,10 @@ class Compiler:
         self.enabled = self.on_host and not missing
         self.reason = f"off: {missing}" if missing else "on" if self.on_host else "triton"
 
+    def __str__(self) -> str:
+        """Return the reason, and the kernels of a GPU that are off."""
+        return "; ".join([self.reason, *(gpu_kernels.notes() if self.reason == "triton" else ())])
+
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return a callable that behaves like ``function`` and is compiled at the first call with
         each shape of its arguments.

@@ -138,7 +138,8 @@ class Simulation:
             }
         if parts.switching.follow is not None and not state.switching:
             state.switching = dict(parts.switching.follow.initial)
-        self._graphed = self._by_graphs() if device.type == "cuda" else None
+        graphs = device.type == "cuda" and parts.compiler.reason != "off"
+        self._graphed = self._by_graphs() if graphs else None
 
     def _by_graphs(self, capture: Capture | None = None) -> Graphed:
         """Return ``_update`` with CUDA graphs."""
@@ -364,7 +365,7 @@ class Simulation:
     def how(self) -> dict[str, object]:
         """The current way of computing, for the record of the run."""
         graphs = {} if self._graphed is None else {"graphs": self._graphed.state}
-        return self._parts.problem.how | {"compile": self._parts.compiler.reason} | graphs
+        return self._parts.problem.how | {"compile": str(self._parts.compiler)} | graphs
 
     def weights(self) -> dict[str, Tensor]:
         """Return the parameters and buffers of the model by name."""

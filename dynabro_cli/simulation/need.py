@@ -17,13 +17,12 @@ import numpy as np
 import torch
 
 from dynabro_cli.components import Component
-from dynabro_cli.errors import DynabroError, PluginError, SpecError
+from dynabro_cli.errors import DynabroError, OccupiedError, PluginError, SpecError
 from dynabro_cli.experiment.build import chain_setting
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.gradients.engine import GPU_PASS_BYTES, GPU_PASS_VALUES, PASS_SHARE, PASS_VALUES
 from dynabro_cli.gradients.generators import seeded
 from dynabro_cli.gradients.graphs import BACKWARD, GRAPH_VALUES
-from dynabro_cli.gradients.memory import free_memory
 from dynabro_cli.gradients.state import torch_defaults
 from dynabro_cli.machine.host_memory import free_host_memory, private_memory
 from dynabro_cli.methods._api import Method
@@ -313,13 +312,17 @@ def check_room(run: Run, device: torch.device, *, compiles: bool, host: bool = T
 
     Raises:
         SpecError: The run needs more than is free.
+        OccupiedError: It would fit into the GPU, but others use its memory.
     """
     need = need_of(run, gpu=device.type == "cuda", compiles=compiles)
     free = free_host_memory() if host else None
     if free is not None and (more := need.within(free).host - private_memory()) > free:
         raise too_much(need, more, free, "are free")
-    if device.type == "cuda" and (more := need.within(room := free_memory(device)).device) > room:
-        raise too_much(need, more, room, f"are free on {device}")
+    if device.type == "cuda":
+        room, total = torch.cuda.mem_get_info(device)
+        if (more := need.within(room).device) > room:
+            error = too_much(need, more, room, f"are free on {device}")
+            raise error if need.within(total).device > total else OccupiedError(error.problems)
 
 
 def too_much(need: Need, needed: float, free: float, where: str) -> SpecError:

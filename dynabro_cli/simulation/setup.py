@@ -7,6 +7,7 @@ import dataclasses
 import os
 import platform
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
@@ -30,7 +31,8 @@ from dynabro_cli.gradients.generators import Draws, seeded
 from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.gradients.state import torch_defaults
 from dynabro_cli.gradients.trial import ModelError
-from dynabro_cli.machine.devices import current
+from dynabro_cli.machine import gpu_kernels
+from dynabro_cli.machine.devices import check_computes, current, refuse_spoilt
 from dynabro_cli.machine.native import check_choice, cpu_name
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
 from dynabro_cli.models._api import METRICS
@@ -94,6 +96,7 @@ def simulate(
         SpecError: The spec, the device, or another argument is not legal, or the run needs more
             memory than is free.
         NotFoundError: The data are missing.
+        RunError: An earlier error on the GPU makes this process unusable.
 
     Example:
         >>> from dynabro_cli import RunSpec, simulate
@@ -157,11 +160,15 @@ def simulate_run(
     run = run.with_data(data_directory(data_dir))
     where = device_of(run, device)
     precision.check(run.spec.precision, str(where))
+    refuse_spoilt(str(where))
+    if where.type == "cuda":
+        check_computes(where)
     keep_pages()
     _set_threads(
         threads, single=where.type == "cpu" and (threads is None or most_threads) and _is_small(run)
     )
     if where.type == "cuda":
+        warnings.filterwarnings("ignore", message=".* does not have a deterministic implementation")
         # cuBLAS repeats its products bit for bit only with workspaces of a fixed size
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     return _guarded(run, where, compile, load, resume, wanted, weights)
@@ -215,7 +222,7 @@ def _guarded(
     if not all(part.entry.shipped for outer in called for part in (outer, *outer.inner)):
         draws = Draws(Streams(run.spec.seed), device)
         run = dataclasses.replace(run)  # its parts are built again, because factories may draw
-    with _settings(device):
+    with _settings(device, compile):
         prepare = draws("init", _prepare)
         simulation, started = prepare(run, device, compile, load, resume, draws)
         before = simulation.how
@@ -223,7 +230,7 @@ def _guarded(
     stream = simulation.events(wanted)
     last: events.Evaluated | None = None
     while True:
-        with _settings(device):
+        with _settings(device, compile):
             event = next(stream, None)
         if event is None:
             return
@@ -246,13 +253,18 @@ def _guarded(
 
 
 @contextlib.contextmanager
-def _settings(device: torch.device) -> Iterator[None]:
-    """Compute on the run's GPU, deterministically, without autograd (on only for gradients) and
-    without the caller's autocast and default types.
+def _settings(device: torch.device, compile: str) -> Iterator[None]:  # noqa: A002
+    """Compute on the run's GPU, deterministically, without autograd (only for gradients), without
+    Triton's kernels if ``compile`` is ``off``, and without the caller's autocast and default types.
     """
     deterministic: Any = torch.utils.deterministic
     before = torch.get_deterministic_debug_mode(), deterministic.fill_uninitialized_memory
-    with torch_defaults(torch.float32, torch.device("cpu")), torch.no_grad(), current(device):
+    with (
+        torch_defaults(torch.float32, torch.device("cpu")),
+        torch.no_grad(),
+        current(device),
+        gpu_kernels.allowed(compile != "off"),
+    ):
         if device.type == "cuda":
             torch.set_deterministic_debug_mode("warn")
             # else torch fills every new empty tensor with NaN, which takes time
@@ -327,6 +339,7 @@ def _prepare(
     if checkpoint is not None:
         simulation.restore(checkpoint)
     how, notes = simulation.how, tuple[str, ...](getattr(data, "notes", ()))
+    notes += gpu_kernels.notes() if compiler.reason == "triton" else ()
     if reason := how.get("gradients_reason"):
         notes += (f"model {spec.model!r}: gradients by {how['gradients']}: {reason}",)
     here = torch.backends.cpu.get_cpu_capability()

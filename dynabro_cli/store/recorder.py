@@ -220,10 +220,12 @@ class Recorder:
         self._files.remove(self._old_files)
         self._old_files = []
 
-    def interrupted(self) -> None:
-        """Store the current run as ``interrupted``."""
+    def interrupted(self, *, doubtful: bool = False) -> None:
+        """Store the current run as ``interrupted``; a doubtful one does not resume."""
         if self._run_id is not None:
-            self._end("interrupted", {})
+            self._end("interrupted", {"checkpoint": None} if doubtful else {})
+            if doubtful:
+                self._remove_old_files()
 
     def pruned(self) -> None:
         """Store the current run as ``pruned``: it has no result, and does not resume."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dynabro_cli.lazy import torch
-from dynabro_cli.machine.gpu_kernels import triton_works
+from dynabro_cli.machine import gpu_kernels
 from dynabro_cli.vectors.finite import host_may_look, number
 from dynabro_cli.vectors.operators import opaque
 
@@ -48,10 +48,16 @@ def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = Non
         total: A number of at least sum_i w_i, by default this sum. The result is 0 if the total is
             0.
     """
-    if messages.dtype == torch.float32 and triton_works(messages, weights):
+    if messages.dtype == torch.float32 and gpu_kernels.triton_works("mean", messages, weights):
         from dynabro_cli.vectors._mean_kernel import mean_of as by_kernel
 
-        return by_kernel(messages, weights, None if total is None else number(total, weights))
+        return gpu_kernels.checked(
+            "mean",
+            (messages.shape, weights.dtype, total is None),
+            lambda: by_kernel(messages, weights, None if total is None else number(total, weights)),
+            lambda: weighted(messages, weights, total),
+            bound=lambda: 2.0**-22 * weighted(messages.abs(), weights, total),
+        )
     weights = weights.double()
     over = weights.sum() if total is None else number(total, weights)
     if total is None and host_may_look(messages):

@@ -7,12 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from dynabro_cli.errors import SpecError
+from dynabro_cli.executors import placement
 from dynabro_cli.executors._api import ON_CPU, Options, Sharing
 from dynabro_cli.executors.placement import DeviceKind, Placement, placement_of
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.machine import devices
+from dynabro_cli.machine.devices import Card
 from dynabro_cli.simulation.placing import device_of, work_of
 
 RUNS = {
@@ -177,3 +181,67 @@ def test_the_runs_of_a_sweep_are_looked_at_once(
     )
     assert found.sharing(RUNS["mnist"].with_seed(99)).gpu
     assert len(looked) == 1
+
+
+def with_cards(monkeypatch: pytest.MonkeyPatch, *cards: Card) -> None:
+    monkeypatch.setattr(devices, "cards", lambda: list(cards))
+    monkeypatch.setattr(placement, "gpu_memory", devices.gpu_memory)
+
+
+GB = 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("cards", "service", "expected"),
+    [
+        ([Card(0, 75 * GB), Card(0, 75 * GB)], None, {"cuda:0": 3, "cuda:1": 3}),
+        # a run needs 3.5 GB; another user has the rest of the second card
+        ([Card(0, 75 * GB), Card(0, 8 * GB)], None, {"cuda:0": 3, "cuda:1": 2}),
+        ([Card(0, 75 * GB), Card(0, 1 * GB)], "mps", {"cuda:0": 12, "cuda:1": 1}),
+        ([Card(3, 75 * GB)], None, {"cuda:0": 1}),
+        ([Card(3, 75 * GB)], "mps", {"cuda:0": 12}),
+        ([Card(3, 75 * GB), Card(0, 75 * GB)], None, {"cuda:0": 1, "cuda:1": 3}),
+        ([Card(3, None), Card(0, 75 * GB)], None, {"cuda:1": 3}),
+        ([Card(2, 75 * GB), Card(3, 75 * GB)], None, {"cuda:1": 1}),
+    ],
+)
+def test_each_card_has_places_by_its_mode_and_free_memory(
+    cards: list[Card],
+    service: str | None,
+    expected: dict[str, int],
+    gpu_machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu_machine(len(cards), cores=64)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a card")
+    with_cards(monkeypatch, *cards)
+    found = placed("mnist", {}, service)
+    assert Counter(found.devices) == expected
+    sharing = found.sharing(RUNS["mnist"])
+    assert {name: sharing.most_on(name) for name in expected} == expected
+    assert found.of(RUNS["mnist"]) == DeviceKind("cuda", sum(expected.values()))
+
+
+@pytest.mark.parametrize("option", ["jobs", "jobs_per_gpu"])
+def test_a_card_for_one_process_never_gets_more_at_a_time(
+    option: str, gpu_machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu_machine()
+    with_cards(monkeypatch, Card(3, 75 * GB))
+    assert placed("mnist", {option: 4}, None).sharing(RUNS["mnist"]).most == 1
+    assert placed("mnist", {option: 4}, "mps").sharing(RUNS["mnist"]).most == 4
+
+
+def test_a_gpu_that_cannot_be_used_is_named_if_a_run_is_worth_it(
+    gpu_machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu_machine()
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "GT 1030")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (6, 1))
+    line = "cuda:0 GT 1030 is left out: this torch has no code for its compute capability 6.1"
+    found = placed("quadratic mnist")
+    assert (Counter(found.devices), list(found.notes)) == ({"cpu": 16}, [line])
+    assert found.sharing(RUNS["mnist"]) == ON_CPU
+    assert list(placed("quadratic digits").notes) == []
+    with pytest.raises(SpecError, match=r"no GPU can be used\. Try: --device cpu"):
+        placed("mnist", {"device": "cuda"})

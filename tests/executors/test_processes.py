@@ -352,7 +352,7 @@ def test_runs_on_a_gpu_have_a_service_of_their_own_until_the_end(
     """Run 0 dies with the service; the others use it until the end. Quadratics stand for other
     models here.
     """
-    monkeypatch.setattr(placement, "devices_of", lambda _: ["cuda:0"])
+    monkeypatch.setattr(placement, "devices_of", lambda _: (["cuda:0"], []))
     monkeypatch.setattr(placement, "gpu_memory", lambda _: 24e9)
     monkeypatch.setattr(placement, "cores", lambda: 4)
     monkeypatch.setattr("dynabro_cli.simulation.placing.takes_gpu", lambda *_: True)

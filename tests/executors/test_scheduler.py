@@ -8,7 +8,7 @@ import itertools
 import signal
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from dynabro_cli import events
-from dynabro_cli.errors import InterruptedRunError, PreemptedError, RunError
+from dynabro_cli.errors import InterruptedRunError, PreemptedError, RunError, SpecError
 from dynabro_cli.executors import backend
 from dynabro_cli.executors._api import ON_CPU, Failure, Options, Outcome, Sharing
 from dynabro_cli.executors.backend import Ended, Places, Printed
@@ -531,3 +531,149 @@ def test_other_failures_are_not_tried_again(
     places = Scripted({0: [lambda request: [*half(request), failure]]}, places=1)
     assert statuses(on_gpu(engine, 1, places, ["cuda:0"], lambda _: sharing, mps)) == ["failed"]
     assert [request.mps for request in places.requests] == [mps]
+
+
+DOUBT = Failure("replay 8 of a CUDA graph differs", "replay 8 of a CUDA graph differs", True)
+DOUBT = replace(DOUBT, doubtful=True)
+
+
+def test_a_run_whose_numbers_are_doubtful_starts_over_without_graphs(engine: Engine) -> None:
+    """Its checkpoint and rows go; a second time, the run has failed."""
+
+    def doubts(request: Request) -> list[Message]:
+        return [*half(request), checkpointed(ROUNDS // 2), DOUBT]
+
+    places = Scripted({0: [doubts, whole], 1: [doubts]})
+    files = SideFiles.of(engine.url)
+    assert statuses(make(engine, 2, places, files=files)) == ["finished", "failed"]
+    assert [(request.resume, request.compile) for request in places.requests] == [
+        (None, "auto"),
+        (None, "off"),
+    ] * 2
+    path = Path(str(engine.url.database))
+    number = "SELECT count(*) FROM rounds JOIN runs ON run_id = id WHERE seed = 0"
+    assert read(path, number) == [(ROUNDS,)]
+    assert read(path, "SELECT status, rounds FROM runs ORDER BY seed")[0] == ("finished", ROUNDS)
+    log = files.log(quadratic(0).key).read_text()
+    assert log.count("differs; the run starts over with --compile off") == 1
+
+
+def test_a_run_that_ends_before_it_starts_over_has_no_checkpoint(engine: Engine) -> None:
+    """Ctrl-C between the two attempts, of which the first one has written a checkpoint."""
+    places = Scripted({0: [lambda _: [*half(_), checkpointed(ROUNDS // 2), DOUBT], half]})
+
+    def stop() -> None:
+        if len(places.requests) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    places.on_wait = stop
+    with pytest.raises(InterruptedRunError):
+        make(engine, 1, places)
+    again = Scripted()
+    assert statuses(make(engine, 1, again)) == ["finished"]
+    assert again.requests[0].resume is None
+
+
+NO_IMAGE = Failure(
+    "AcceleratorError: CUDA error: no kernel image is available\nline 2", "Traceback", False
+)
+OCCUPIED = Failure("memory: a run here needs about 2.7 GB", "", True, 2, occupied=True)
+
+
+def test_errors_of_a_gpu_that_hit_every_run_end_the_sweep(engine: Engine) -> None:
+    """Three runs of ten, and perhaps one beside them; the others stay in the queue."""
+    fails = [lambda request: [*half(request), NO_IMAGE]]
+    places = Scripted(dict.fromkeys(range(10), fails), places=2)
+    match = (
+        r"^3 runs failed on cuda:0 before an evaluation: AcceleratorError: CUDA error: no kernel "
+        r"image is available\. The other runs stay in the queue\. Try: --device cpu, or "
+        r"--compile off; with --retry-failed$"
+    )
+    with pytest.raises(RunError, match=match) as raised:
+        on_gpu(engine, 10, places, ["cuda:0"], lambda _: Sharing(True, most=2))
+    assert raised.value.exit_code == 70
+    statuses_ = [status for _, status, _ in stored(engine)]
+    assert statuses_.count("failed") in (3, 4)
+    assert set(statuses_) <= {"failed", "interrupted"}
+    assert len(places.requests) <= 5
+
+
+def fails_with(reason: str, *, expected: bool = False) -> Callable[[Request], Sequence[Message]]:
+    return lambda request: [*half(request), Failure(reason, "", expected)]
+
+
+def late(request: Request) -> list[Message]:
+    return [*half(request), evaluated(ROUNDS // 2), NO_IMAGE]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [fails_with(f"RuntimeError: CUDA error: {number}") for number in range(6)],
+        [fails_with("ValueError: bang")] * 6,
+        [late] * 6,
+        [fails_with("CUDA error: x"), fails_with("CUDA error: x"), whole] * 2,
+        [fails_with("memory: too little", expected=True)] * 6,
+    ],
+    ids=["different", "not of a GPU", "after an evaluation", "some work", "expected"],
+)
+def test_other_errors_do_not_end_the_sweep(answers: list[Any], engine: Engine) -> None:
+    places = Scripted({seed: [answer] for seed, answer in enumerate(answers)})
+    assert len(on_gpu(engine, 6, places, ["cuda:0"], lambda _: Sharing(True))) == 6
+    assert len(places.requests) == 6
+
+
+def test_a_gpu_that_does_not_compute_ends_the_sweep_and_nothing_is_stored(engine: Engine) -> None:
+    reason = "device=cuda:0: this GPU does not compute (CUDA error: device is busy)"
+    fails = [lambda _: [Begun(), Failure(reason, reason, True, 2)]]
+    with pytest.raises(RunError, match="CUDA error: device is busy"):
+        on_gpu(
+            engine,
+            10,
+            Scripted(dict.fromkeys(range(10), fails)),
+            ["cuda:0"],
+            lambda _: Sharing(True),
+        )
+    assert stored(engine) == []
+
+
+def test_one_bad_gpu_beside_a_good_one_is_found(engine: Engine) -> None:
+    """Runs that finish on another GPU do not make up for it."""
+    bad = set[int]()
+
+    def answer(request: Request) -> Sequence[Message]:
+        if request.device == "cuda:1":
+            bad.add(request.spec["seed"])
+            return [*half(request), NO_IMAGE]
+        return whole(request)
+
+    places = Scripted({seed: [answer] for seed in range(30)}, places=2)
+    with pytest.raises(RunError, match="3 runs failed on cuda:1"):
+        on_gpu(engine, 30, places, ["cuda:0", "cuda:1"], lambda _: Sharing(True))
+    assert len(bad) == 3
+
+
+def test_a_place_whose_gpu_is_occupied_is_given_up_and_no_run_fails(engine: Engine) -> None:
+    """The second process finds that another user has taken the memory meanwhile."""
+    places = Scripted({1: [lambda _: [Begun(), OCCUPIED], whole]}, places=3)
+    outcomes = on_gpu(engine, 6, places, ["cuda:0"], lambda _: Sharing(True, most=3))
+    assert statuses(outcomes) == ["finished"] * 6
+    used = [place for place, seed in places.sent()]
+    assert used.count(1) == 1
+    assert ("kill", 1) in places.asked or places.sent().count((1, 1)) == 1
+
+
+def test_without_a_place_the_sweep_says_why_and_nothing_has_failed(engine: Engine) -> None:
+    occupied = [lambda _: [Begun(), OCCUPIED]]
+    places = Scripted(dict.fromkeys(range(9), occupied), places=2)
+    with pytest.raises(SpecError, match=r"^memory: a run here needs about 2.7 GB$"):
+        on_gpu(engine, 9, places, ["cuda:0"], lambda _: Sharing(True, most=2))
+    assert stored(engine) == []
+    assert len(places.requests) == 2
+
+
+def test_runs_share_a_gpu_by_what_it_can_hold(engine: Engine) -> None:
+    places = Together(places=4)
+    sharing = Sharing(True, most=2, fewer=(("cuda:1", 1),))
+    on_gpu(engine, 8, places, ["cuda:0", "cuda:1"], lambda _: sharing)
+    assert max(map(len, places.together)) == 3

@@ -105,7 +105,7 @@ def test_what_keeps_triton_from_working(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(gpu_kernels, "find_spec", lambda _: None)
         assert OBSTACLE(torch.device("cuda")) == "no triton"
     assert OBSTACLE(torch.device("cpu")) == "not a GPU"
-    assert not gpu_kernels.triton_works(torch.zeros(1))
+    assert not gpu_kernels.triton_works("mean", torch.zeros(1))
 
 
 @pytest.mark.parametrize("rule", ["cwtm", "gm", "meamed", "mean", "signguard"])
@@ -143,19 +143,20 @@ LAYERS = {"moments", "normal", "sums", "input_gradient", "dropped"}
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("choice", "layers", "says"),
-    [("auto", LAYERS, "triton"), ("off", set(), "off")],
+    ("choice", "kernels", "says"),
+    [("auto", LAYERS | {"order", "mean"}, "triton"), ("off", set(), "off")],
 )
-def test_a_run_on_a_gpu_uses_kernels_unless_it_is_told_not_to(
-    choice: str, layers: set[str], says: str, gpu: FakeGPU
+def test_a_run_on_a_gpu_uses_kernels_and_graphs_unless_it_is_told_not_to(
+    choice: str, kernels: set[str], says: str, gpu: FakeGPU
 ) -> None:
-    """The layers' kernels change rounding; the rule's, which ``off`` leaves, do not."""
     with gpu.allowed():
-        assert started(choice)["compile"] == says
+        versions = started(choice)
+    assert versions["compile"] == says
+    assert ("graphs" in versions) is (choice == "auto")
     launched = {
         name.removeprefix("triton::") for name in gpu.counted() if name.startswith("triton::")
     }
-    assert launched == layers | {"order", "mean"}
+    assert launched == kernels
 
 
 @pytest.mark.thorough

@@ -62,7 +62,7 @@ def run_of(gpu: FakeGPU, spec: RunSpec, resume: bytes | None = None) -> list[eve
     with gpu.allowed():
         return list(
             simulate_run(
-                resolve(spec), device="cuda", compile="off", resume=resume, wanted=lambda: True
+                resolve(spec), device="cuda", compile="auto", resume=resume, wanted=lambda: True
             )
         )
 
@@ -130,7 +130,7 @@ def test_the_gpu_of_a_run_is_the_current_one_while_it_computes(
     monkeypatch.setattr(Simulation, "_evaluate", noted(decide))
     monkeypatch.setattr(graphs, "KernelCapture", lambda _: repeated)
     with one_gpu(devices=2) as gpu, gpu.allowed():
-        for event in simulate_run(resolve(small()), device="cuda:1", compile="off"):
+        for event in simulate_run(resolve(small()), device="cuda:1", compile="auto"):
             # what the caller does meanwhile is left alone
             assert torch.cuda.current_device() == 0, event
     assert set(current) == {1}
@@ -151,7 +151,7 @@ def test_passes_do_not_depend_on_the_memory(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (free << 30, total << 30))
     with rounds.allowed():
-        started = next(simulate_run(resolve(small()), device="cuda", compile="off"))
+        started = next(simulate_run(resolve(small()), device="cuda", compile="auto"))
     assert isinstance(started, events.Started)
     assert json.loads(started.record["versions"])["pass_values"] == GPU_PASS_VALUES
 

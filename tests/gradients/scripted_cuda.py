@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 
 class Stream:
@@ -24,10 +26,55 @@ class Stream:
     """
 
     def __init__(self, cuda: ScriptedCuda) -> None:
-        self.cuda, self.workspace = cuda, 0
+        self.cuda, self.workspace, self.time = cuda, 0, 0
+        self.waited: dict[Stream, int] = {}
 
     def wait_stream(self, other: Stream) -> None:
         self.cuda.log.append("wait")
+        for stream, time in (*other.waited.items(), (other, other.time)):
+            self.waited[stream] = max(time, self.waited.get(stream, 0))
+
+
+class RaceError(AssertionError):
+    """A stream uses a tensor that another one writes, or writes one that another one reads,
+    without having waited for it.
+    """
+
+
+class Clock(TorchDispatchMode):
+    """Refuse races: each stream counts its operations, and knows up to which one it has waited for
+    the others.
+    """
+
+    def __init__(self, cuda: ScriptedCuda) -> None:
+        super().__init__()
+        self._cuda = cuda
+        self._kept: list[Tensor] = []  # so that no memory is used again
+        self._uses: dict[int, dict[Stream, tuple[int, bool]]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if self._cuda.capturing is None:  # captured operations are not executed
+            self._cuda.current.time += 1
+            schema = func._schema.arguments
+            for argument, value in zip(schema, args, strict=False):
+                alias = argument.alias_info
+                self._use(value, alias is not None and alias.is_write)
+            self._use(result, not any(one.alias_info for one in func._schema.returns))
+        return result
+
+    def _use(self, value: Any, writes: bool) -> None:
+        stream = self._cuda.current
+        for tensor in tree_leaves(value):
+            if not isinstance(tensor, Tensor) or not tensor.numel():
+                continue
+            uses = self._uses.setdefault(tensor.untyped_storage().data_ptr(), {})
+            for other, (time, wrote) in uses.items():
+                waited = other is stream or stream.waited.get(other, 0) >= time
+                if (wrote or writes) and not waited:
+                    raise RaceError(f"{tuple(tensor.shape)}, written: {writes}")
+            uses[stream] = stream.time, writes or (uses.get(stream, (0, False))[1])
+            self._kept.append(tensor)
 
 
 class Graph:
@@ -94,8 +141,10 @@ class ScriptedCuda:
     @contextlib.contextmanager
     def stream(self, stream: Stream) -> Iterator[None]:
         before, self.current = self.current, stream
-        yield
-        self.current = before
+        try:
+            yield
+        finally:
+            self.current = before
 
     debugs: int | str = 0
 

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 from dynabro_cli.machine import mps
+from dynabro_cli.machine.devices import Card
 from tests.machine.fake_mps import Service
 
 PROGRAM = """
@@ -70,11 +72,101 @@ def test_a_service_of_the_user_is_used_and_stays(
     monkeypatch.setattr(mps, "USUAL_FOLDER", str(service.usual))
     with contextlib.ExitStack() as stack:
         service.start_usual()
-        assert mps.start(stack) == str(service.usual)
+        assert mps.start(stack) == mps.at_hand() == str(service.usual)
         monkeypatch.setenv(mps.FOLDER, str(tmp_path))
+        service.start_usual()
         assert mps.start(stack) == mps.at_hand() == str(tmp_path)
     monkeypatch.delenv(mps.FOLDER)
-    assert [folder for _, folder in service.started()] == service.running() == [service.usual]
+    started = [folder for _, folder in service.started()]
+    assert started == service.running() == [service.usual, tmp_path]
+
+
+@pytest.mark.parametrize("folder", ["/nonexistent", "empty", "socket without a service"])
+@pytest.mark.parametrize("program", [True, False])
+def test_a_folder_without_a_service_is_no_service(
+    folder: str, program: bool, service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without the control program, as in a container, only the socket can be looked for."""
+    place = tmp_path / folder
+    if folder != "/nonexistent":
+        place.mkdir()
+    if folder.startswith("socket"):
+        (place / "old" if program else place / "control").touch()
+    monkeypatch.setenv(mps.FOLDER, str(place))
+    if not program:
+        monkeypatch.setenv("PATH", "")
+    with contextlib.ExitStack() as stack:
+        served = not program and folder.startswith("socket")
+        assert mps.start(stack) == mps.at_hand() == (str(place) if served else None)
+    assert service.running() == []
+
+
+@pytest.mark.parametrize(
+    ("visible", "seen"),
+    [
+        ("", "all"),
+        ("0,3", "all"),
+        ("MIG-11c29e81-e611-50b5-b5ef-609c0a0fe58b", None),
+        ("GPU-8932f937,GPU-46d1cce2", None),
+        ("0,MIG-11c29e81", None),
+    ],
+)
+def test_a_private_service_has_the_gpus_that_only_it_can_find(
+    visible: str, seen: str | None, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with contextlib.ExitStack() as stack:
+        folder = Path(mps.start(stack) or "")
+    assert service.started() == [(seen or visible, folder)]
+
+
+@pytest.mark.parametrize("whose", ["private", "user's"])
+@pytest.mark.parametrize(
+    ("before", "clients", "serves"),
+    [
+        ([Card(0, 9)], [Card(0, 9)], True),
+        ([Card(0, 9)], [Card(0, None)], False),
+        ([Card(0, 9)], [], False),
+        ([Card(0, None), Card(0, 9)], [Card(0, None), Card(0, 9)], True),
+        ([], [], True),  # nothing can be asked here
+    ],
+)
+def test_a_service_counts_if_it_serves_a_first_client(
+    before: list[Card],
+    clients: list[Card],
+    serves: bool,
+    whose: str,
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = list[str]()
+
+    def look(**environment: str) -> list[Card]:
+        asked.append(environment[mps.FOLDER])
+        return clients
+
+    monkeypatch.setattr(mps, "USUAL_FOLDER", str(service.usual))
+    monkeypatch.setattr(mps, "cards", lambda: before)
+    monkeypatch.setattr(mps, "look", look)
+    if whose != "private":
+        service.start_usual()
+    match = pytest.warns(UserWarning, match="serves no process, so runs take turns on a GPU")
+    with contextlib.ExitStack() as stack, contextlib.nullcontext() if serves else match:
+        folder = mps.start(stack)
+        (running,) = service.running()
+        assert folder == (str(running) if serves else None)
+    assert asked == [str(running)]
+
+
+def test_a_long_folder_for_temporary_files(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A socket's path has at most 108 characters."""
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with contextlib.ExitStack() as stack:
+        assert len(str(mps.start(stack))) < 60
 
 
 def test_without_a_service(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

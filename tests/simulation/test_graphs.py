@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dynabro_cli import RunSpec
 from dynabro_cli.analysis.pairs import FOLLOWING
+from dynabro_cli.errors import DoubtfulRunError
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.gradients import graphs
 from dynabro_cli.gradients.chain import Chain
@@ -315,13 +316,43 @@ def test_a_stale_input_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(Step, "rate", rate)
     monkeypatch.setattr(Step, "update", planted)
-    monkeypatch.setattr(graphs, "CHECK", 1)
-    assert same(recorded, 6).state == "off: the replay differs"
+    with pytest.raises(DoubtfulRunError, match="replay 2 of a CUDA graph differs"):
+        same(recorded, 6)
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, 7, 100])
+def test_a_graph_that_goes_wrong_later_ends_the_run(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the next check, which is never later than after twice as many replays."""
+    replays = list[int]()
+
+    def wrong(run: Callable[[], Any]) -> Any:
+        start, (numbers, measured) = recorded(run)
+
+        def replay() -> None:
+            start()
+            replays.append(1)
+            if len(replays) >= first:
+                numbers[0] *= 1 + 2.0**-50
+
+        return replay, (numbers, measured)
+
+    made = simulation(wrong, attack="none", budget=10_000)
+    if first == 1:
+        with pytest.warns(UserWarning, match="a CUDA graph differs from its round: it is not used"):
+            after(made, 20)
+        assert made._graphed is not None
+        assert made._graphed.state == "off: the replay differs (1)"
+        return
+    with pytest.raises(DoubtfulRunError, match="may be wrong"):
+        after(made, 2 * first + 20)
+    assert first <= len(replays) < 2 * first
 
 
 def test_the_first_round_with_memory_has_another_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "EAGER", 0)
-    why = "1 eager, the last one: RuntimeError: the round changes the names or shapes of states"
+    why = "eager: RuntimeError: the round changes the names or shapes of states (1)"
     assert same(recorded, 6, attack="none", byzantine=0).state == f"on: 1 forms, 5 replays; {why}"
 
 
@@ -335,7 +366,7 @@ def test_checks_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda self, graph, state: checked.append(self._replays) or check(self, graph, state),
     )
     assert same(recorded, 14, attack="none")._replays == 12
-    assert checked == [1, 5, 9]
+    assert checked == [1, 2, 4, 8, 12]
 
 
 @pytest.mark.parametrize("error", ["CUDA error", "", "memory"])
@@ -350,7 +381,7 @@ def test_what_cannot_be_captured_is_eager(error: str, monkeypatch: pytest.Monkey
         monkeypatch.setattr(graphs, "free_memory", lambda _: 0)
     reasons = {"": "the replay differs", "memory": "memory"}
     reason = reasons.get(error, f"RuntimeError: {error}")
-    assert same(capture, 6).state == f"off: {reason}"
+    assert same(capture, 6).state == f"off: {reason} (1)"
 
 
 @pytest.mark.parametrize(

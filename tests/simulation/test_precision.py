@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,15 +14,16 @@ import torch
 from dynabro_cli import RunSpec, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.simulation import setup
-from dynabro_cli.simulation.precision import apply
+from dynabro_cli.simulation.precision import OVERRIDE, apply, check
 
 BACKENDS: Any = torch.backends
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 
 
 @pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    """torch's switches as every run leaves them by default."""
+def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """torch's switches as every run leaves them by default; there is a new GPU."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     yield
     BACKENDS.fp32_precision = BACKENDS.cudnn.fp32_precision = BACKENDS.mkldnn.fp32_precision = (
         "none"
@@ -63,6 +66,31 @@ def test_switches_and_dtype(
         apply(before, CUDA)
         assert apply(precision, device) == dtype
         assert switches() == expected
+
+
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+@pytest.mark.parametrize(
+    ("capability", "legal"), [((8, 0), True), ((7, 5), False), ((6, 1), False)]
+)
+def test_an_old_gpu_has_one_precision(
+    precision: str, capability: tuple[int, int], legal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    check("fp32", "cuda:1")
+    refused = pytest.raises(SpecError, match=rf"^precision={precision} is not legal on cuda:1: it")
+    with contextlib.nullcontext() if legal else refused:
+        check(precision, "cuda:1")
+
+
+def test_a_variable_of_the_environment_does_not_change_the_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(OVERRIDE, "1")
+    apply("fp32", CPU)
+    assert os.environ[OVERRIDE] == "1"
+    with pytest.warns(UserWarning, match="NVIDIA_TF32_OVERRIDE is ignored: --precision fp32"):
+        apply("fp32", CUDA)
+    assert OVERRIDE not in os.environ
 
 
 def as_torch_begins() -> None:

@@ -99,7 +99,12 @@ def _placement(
     one of the runs.
     """
     placement = placement_of(runs, options, service)
-    kinds = {(run.spec.precision, "cuda" if placement.sharing(run).gpu else "cpu") for run in runs}
+    gpus = {device for device in placement.devices if device != "cpu"}
+    kinds = {
+        (run.spec.precision, device)
+        for run in runs
+        for device in (gpus if placement.sharing(run).gpu else ["cpu"])
+    }
     for kind, device in sorted(kinds):
         precision.check(kind, device)
     return placement

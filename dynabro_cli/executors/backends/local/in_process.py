@@ -18,6 +18,7 @@ from dynabro_cli.executors.worker import (
     simulation,
     tidy,
 )
+from dynabro_cli.machine.devices import refuse_spoilt
 
 
 class InProcess:
@@ -48,7 +49,8 @@ class InProcess:
         return True
 
     def send(self, place: int, request: Request) -> None:
-        """Take a run, which ``wait`` makes."""
+        """Take a run, which ``wait`` makes; raise RunError if this process cannot make it."""
+        refuse_spoilt(request.device)
         self._simulate = self._simulate or simulation()
         self._run = messages(self._simulate, request, lambda: self._leaving)
 

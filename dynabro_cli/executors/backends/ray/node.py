@@ -128,7 +128,7 @@ def make(mailbox: Any, attempt: int, request: Request, entry: str) -> None:
     """
     simulate = _simulation(entry)
     with _printing() as printed, contextlib.closing(_Sender(mailbox, attempt, printed)) as sender:
-        if _misplaced() or spoilt():
+        if _misplaced() or spoilt(request.device):
             sender.send(Misplaced())
             os._exit(0)
         try:
