@@ -1,3 +1,3 @@
-"""Seven questions about a GPU, answered by one command: ``python -m benchmarks gpu --out
+"""Eight questions about a GPU, answered by one command: ``python -m benchmarks gpu --out
 FOLDER``.
 """

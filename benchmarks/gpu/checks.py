@@ -1,11 +1,11 @@
-"""The checks of ``python -m benchmarks gpu``, in the order of its seven questions."""
+"""The checks of ``python -m benchmarks gpu``, in the order of its eight questions."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
 import dataclasses
-import importlib
+import math
 import os
 import platform
 import shutil
@@ -33,29 +33,38 @@ from benchmarks.measuring import synchronise
 from benchmarks.processes import Block
 from dynabro_cli import RunSpec, events
 from dynabro_cli.gradients import graphs
-from dynabro_cli.machine import mps
+from dynabro_cli.gradients.engine import WorkerGradients
+from dynabro_cli.machine import devices, gpu_kernels, mps
+from dynabro_cli.simulation import loop
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS, Simulation
 
-MACHINE, BITS, PROFILE, GRAPHS, CIFAR, BYZFL, MANY = QUESTIONS = (
-    "1. Which machine is it?",
-    "2. Are results with CUDA graphs equal to results without, bit for bit?",
-    "3. Which kernels take the time of a round?",
+MACHINE, KERNELS, BITS, GRAPHS, MANY, CIFAR, PROFILE, BYZFL = QUESTIONS = (
+    "1. Which machine is it, and does Triton work there?",
+    "2. Do Triton's kernels compute what torch computes?",
+    "3. Are results with CUDA graphs equal to results without, bit for bit?",
     "4. What do graphs save on MNIST?",
-    "5. How long does a computation of CIFAR-10 take?",
-    "6. How much faster than ByzFL is an iteration, on the same GPU?",
-    "7. How many runs on MNIST should share the GPU?",
+    "5. How many runs on MNIST should share the GPU?",
+    "6. How long does a computation of CIFAR-10 take?",
+    "7. Which kernels take the time of a round?",
+    "8. How much faster than ByzFL is an iteration, on the same GPU?",
 )
 MOMENTUM = "momentum:beta=0.9"
 CHANGING = "bernoulli:p=0.05,D=10,delta_max=0.72"
 """Switching under which the number of computed gradients changes, because IPM needs no gradient of
 a Byzantine worker.
 """
-KERNELS = {
-    "batch norm and dropout": "dynabro_cli.gradients.engine",
-    "order statistics": "dynabro_cli.aggregators._order",
-    "weighted means": "dynabro_cli.vectors.means",
-}
-"""Modules that use Triton's kernels if ``triton_works``, by what the kernels compute."""
+CASES = (
+    "mean",
+    "norm",
+    "dropout",
+    "gm",
+    "signguard",
+    "engine",
+    *(f"order{m}" for m in (5, 16, 17, 25)),
+)
+"""Sets of cases of ``tests.gpu.kernels``; order statistics take long to compile."""
+STAGES = ("gradients", "messages", "answer", "statistics", "step")
+"""Parts of a round, each captured alone if a whole round cannot be."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +86,7 @@ class How:
     def cell(self, task: str, method: str, rule: str, budget: int, **more: Any) -> RunSpec:
         """Return a cell, or one with few workers, samples and rounds."""
         if self.tiny:
-            model = {"mnist": "mlp:hidden=8", "cifar10": "cnn-cifar:width=0.1"}[task]
+            model = {"mnist": "mlp:hidden=8", "cifar10": "cnn-cifar:width=0.05"}[task]
             more |= {"workers": 5, "byzantine": 1, "batch_size": 2, "model": model}
             method = method.replace("dynabro", "dynabro:jmax=1")
         return cell(
@@ -86,7 +95,7 @@ class How:
 
     def stream(self, spec: RunSpec, **more: Any) -> Iterator[events.Event]:
         """Simulate a cell; a small one without C++, which takes longer to compile than it saves."""
-        how = {"compile": self.of("auto", "off")} | more
+        how = {"compile": "auto" if self.gpu else self.of("auto", "off")} | more
         return stream(spec, self.device, tiny=self.tiny, **how)
 
 
@@ -96,41 +105,38 @@ def checks(how: How) -> list[Check]:
         images_of(task, how.tiny)
     precisions = ("bf16", "tf32", "fp32") if how.gpu else ("fp32",)
     mnist, cifar = ("mnist", MOMENTUM, "cwtm"), ("cifar10", MOMENTUM, "cwmed")
-    made = [Check(MACHINE, "versions", 30, partial(machine, how))]
+    made = [Check(MACHINE, "versions", 60, partial(machine, how))]
+    if how.gpu:
+        made.append(Check(KERNELS, "trial", 90, partial(trial, how)))
+        made.append(Check(KERNELS, "all cases", 75, partial(against_torch, how, CASES)))
     for what, budget, more in (
         (mnist, 64, {}),
         (("mnist", "dynabro", "gm"), 400, {"attack": "alie"}),
         (("cifar10", "dynabro", "cwmed"), 200, {"switching": CHANGING}),
     ):
-        made.append(
-            Check(BITS, ", ".join(what), 30, partial(bits, how, how.cell(*what, budget, **more)))
-        )
-    for what, name in ((mnist, "fp32"), *((cifar, name) for name in precisions)):
-        made.append(
-            Check(
-                PROFILE,
-                f"{what[0]}, {name}",
-                30,
-                partial(kernels, how, how.cell(*what, 200, precision=name)),
-            )
-        )
+        spec, name = how.cell(*what, budget, **more), ", ".join(what)
+        made.append(Check(BITS, name, 40, partial(bits, how, spec)))
+        for stage in STAGES if how.gpu else ():
+            find = partial(captured_alone, how, spec, stage)
+            made.append(Check(BITS, f"{name}: {stage} alone", 20, find, partial(_not_on, name)))
     made.append(
         Check(GRAPHS, ", ".join(mnist), 60, partial(with_graphs, how, how.cell(*mnist, 3000)))
     )
+    for service in (False, True) if how.gpu else (False,):
+        for count in how.of((1, 8), (1, 2)):
+            name = f"{count} processes{', MPS' * service}"
+            made.append(Check(MANY, name, 45, partial(together, how, count, service)))
     for name in precisions:
         find = partial(timed, how, how.cell(*cifar, 80, precision=name), FLUSH_ROUNDS)
-        made.append(Check(CIFAR, f"{name}, momentum", 25, find))
+        made.append(Check(CIFAR, f"{name}, momentum", 40, find))
         if how.gpu:
-            separate = [(kernel, [kernel]) for kernel in KERNELS] if name == "bf16" else []
-            for title, off in (*separate, ("any kernel", list(KERNELS))):
-                made.append(
-                    Check(
-                        CIFAR,
-                        f"{name}, momentum, without {title}",
-                        25,
-                        partial(without_kernels, off, find),
-                    )
-                )
+            off = ["norm", "dropout"] if name == "bf16" else list(gpu_kernels.KERNELS)
+            title = "batch norm and dropout" if name == "bf16" else "any kernel"
+            find = partial(without_kernels, off, find)
+            made.append(Check(CIFAR, f"{name}, momentum, without {title}", 25, find))
+    for what, name in ((mnist, "fp32"), *((cifar, name) for name in precisions)):
+        find = partial(kernels, how, how.cell(*what, 200, precision=name))
+        made.append(Check(PROFILE, f"{what[0]}, {name}", 30, find))
     spec = how.cell("cifar10", "dynabro", "cwmed", 240, precision=precisions[0], switching=CHANGING)
     made.append(
         Check(CIFAR, f"{precisions[0]}, dynabro", 25, partial(timed, how, spec, FLUSH_ROUNDS))
@@ -138,19 +144,16 @@ def checks(how: How) -> list[Check]:
     made += [
         Check(BYZFL, "dynabro", 30, partial(our_loop, how)),
         Check(BYZFL, "ByzFL", 30, partial(byzfls_loop, how, False)),
+        Check(BYZFL, "ByzFL without its data loading", 30, partial(byzfls_loop, how, True)),
     ]
-    made.append(Check(BYZFL, "ByzFL without its data loading", 30, partial(byzfls_loop, how, True)))
-    for service in (False, True) if how.gpu else (False,):
-        for count in how.of((1, 4, 8, 12), (1, 2)):
-            made.append(
-                Check(
-                    MANY,
-                    f"{count} processes{', MPS' * service}",
-                    45,
-                    partial(together, how, count, service),
-                )
-            )
     return made
+
+
+def _not_on(name: str, lines: Sequence[Outcome]) -> bool:
+    """Return True if the check of this name found that nothing can be captured."""
+    return any(
+        line["check"] == name and "captured nothing" in line.get("error", "") for line in lines
+    )
 
 
 def machine(how: How) -> Outcome:
@@ -169,6 +172,17 @@ def machine(how: How) -> Outcome:
         "MPS": shutil.which(mps.CONTROL),
     }
     if how.gpu:
+        device = torch.device(how.device)
+        with patch.object(gpu_kernels, "trial", lambda _: {}):  # a later check
+            why = gpu_kernels.obstacle(device)
+        found |= {
+            "why Triton does not work": why,
+            "driver": gpu_kernels.DRIVER.read_text().strip()
+            if gpu_kernels.DRIVER.exists()
+            else None,
+            "capability": torch.cuda.get_device_capability(device),
+            "cards": devices.look(),
+        }
         free, total = torch.cuda.mem_get_info(how.device)
         found |= {
             "gpu": torch.cuda.get_device_name(how.device),
@@ -179,13 +193,16 @@ def machine(how: How) -> Outcome:
 
 
 def bits(how: How, spec: RunSpec) -> Outcome:
-    """Compare the rounds and the last model of a run without graphs with a run with graphs, and
-    this one with a repetition.
+    """Compare the rounds and the last model of a run without graphs with a run with graphs, this
+    run with a repetition, and its model with a run by torch alone.
+
+    Forms are captured at their second round, because many come only a few times here.
     """
     runs = []
-    for values in (0, FOREVER, FOREVER):
-        with patch.object(graphs, "GRAPH_VALUES", values):
-            run = list(how.stream(spec, weights="end"))
+    for values, choice in ((0, "auto"), (FOREVER, "auto"), (FOREVER, "auto"), (0, "off")):
+        with patch.object(graphs, "GRAPH_VALUES", values), patch.object(graphs, "EAGER", 1):
+            choice = choice if how.gpu else "off"
+            run = list(how.stream(spec, weights="end", compile=choice))
         rounds = [
             repr(row)
             for event in run
@@ -195,8 +212,11 @@ def bits(how: How, spec: RunSpec) -> Outcome:
         tensors = safetensors.load(
             next(event.data for event in run if isinstance(event, events.Weights))
         )
-        runs.append((rounds, {name: tensor.tobytes() for name, tensor in tensors.items()}))
-    (plain, model), (graphed, graphed_model), again = runs
+        state = getattr(run[-1], "how", {}).get("graphs")
+        runs.append(
+            (rounds, {name: tensor.tobytes() for name, tensor in tensors.items()}, tensors, state)
+        )
+    (plain, model, *_), (graphed, graphed_model, ours, state), again, (*_, torchs, _) = runs
     different = [
         number
         for number, rows in enumerate(zip(plain, graphed, strict=True), 1)
@@ -207,8 +227,109 @@ def bits(how: How, spec: RunSpec) -> Outcome:
         "that differ": len(different),
         "first": different[0] if different else None,
     }
-    found |= {"same model": model == graphed_model, "same again": (graphed, graphed_model) == again}
-    return found | {"graphs": getattr(run[-1], "how", {}).get("graphs")}
+    found |= {
+        "same model": model == graphed_model,
+        "same again": (graphed, graphed_model) == again[:2],
+        "difference from torch alone": apart(ours, torchs),
+        "graphs": state,
+    }
+    if how.gpu and not str(state).startswith("on"):
+        found["error"] = f"captured nothing: {state}"
+    return found
+
+
+def apart(first: dict[str, Any], second: dict[str, Any]) -> float:
+    """Return the largest difference of two models, relative to the largest number of a tensor."""
+    return max(
+        float(abs(first[name] - second[name]).max() / max(1e-30, abs(second[name]).max()))
+        for name in first
+        if first[name].dtype.kind == "f"
+    )
+
+
+def captured_alone(how: How, spec: RunSpec, stage: str) -> Outcome:
+    """Capture one part of a round, with the arguments that it had in the third round."""
+    calls: dict[str, Callable[[], object]] = {}
+
+    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            calls[name] = partial(function, *arguments, **keywords)
+            return function(*arguments, **keywords)
+
+        return call
+
+    def server(parts: Any) -> Any:
+        made = make_server(parts)
+        return made._replace(
+            messages=noted("messages", made.messages), answer=noted("answer", made.answer)
+        )
+
+    def update(simulation: Simulation, inputs: Any, state: Any) -> Any:
+        if state.round < 3:
+            return whole(simulation, inputs, state)
+        start, _ = graphs.KernelCapture(torch.device(how.device))(lambda: calls[stage]())
+        start()
+        synchronise(how.device)
+        raise _DoneError
+
+    whole, make_server = Simulation._update, loop.make_server
+    with contextlib.ExitStack() as stack:
+        for owner, name, function in (
+            (loop, "make_server", server),
+            (WorkerGradients, "__call__", noted("gradients", WorkerGradients.__call__)),
+            (Simulation, "_observe", noted("statistics", Simulation._observe)),
+            (loop.Step, "update", noted("step", loop.Step.update)),
+            (Simulation, "_update", update),
+            (graphs, "GRAPH_VALUES", 0),
+        ):
+            stack.enter_context(patch.object(owner, name, function))
+        stack.enter_context(contextlib.suppress(_DoneError))
+        for _ in how.stream(spec):
+            pass
+        return {"error": "the run ended before its fourth round"}
+    return {"graphs": "captured"}
+
+
+class _DoneError(Exception):
+    """A part has been captured."""
+
+
+def trial(how: How) -> Outcome:
+    """Try all kernels as the first run on a GPU does."""
+    outcome = gpu_kernels.trial(torch.device(how.device))
+    off = {name: why for name, why in outcome.items() if why}
+    wrong: Outcome = {"error": f"off: {off}"[:600] if outcome else "nothing was tried"}
+    return {"kernels": len(outcome)} | (wrong if off or not outcome else {})
+
+
+def against_torch(how: How, names: Sequence[str]) -> Outcome:
+    """Compute the cases of ``tests.gpu.kernels`` on the GPU, each set in a separate process."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        outcomes = forked([partial(_cases, how.device, name) for name in names], 65, log)
+        print(log.read_text() if log.exists() else "")
+    rows = [
+        {"kernel": name, "cases": outcome.get("cases"), "worst": outcome.get("worst")}
+        | {"case": outcome.get("case"), "error": outcome.get("error")}
+        for name, outcome in zip(names, outcomes, strict=True)
+    ]
+    wrong = [row for row in rows if row["error"] or not row["worst"] <= 1]
+    found: Outcome = {"sets": len(rows), "wrong": len(wrong), "rows": rows}
+    return found | ({"error": f"wrong: {wrong[0]}"[:600]} if wrong else {})
+
+
+def _cases(device: str, name: str) -> Outcome:
+    """Return the largest error over its bound."""
+    from tests.gpu import kernels as tested
+
+    gpu_kernels.launch = tested.on_card(torch.device(device))
+    torch.set_num_threads(1)
+    kind = name.rstrip("0123456789")
+    find = tested.CHECKS[kind]
+    errors = dict(find(int(name.removeprefix(kind))) if kind != name else find())
+    errors = {title: math.inf if math.isnan(error) else error for title, error in errors.items()}
+    case = max(errors, key=lambda title: errors[title])
+    return {"cases": len(errors), "worst": errors[case], "case": case}
 
 
 def kernels(how: How, spec: RunSpec) -> Outcome:
@@ -294,13 +415,7 @@ def timed(how: How, spec: RunSpec, warm: int, ready: Callable[[], object] = int)
 
 def without_kernels(names: Sequence[str], find: Callable[[], Outcome]) -> Outcome:
     """Find something out while some of Triton's kernels are off."""
-    with contextlib.ExitStack() as stack:
-        for name in names:
-            stack.enter_context(
-                patch.object(
-                    importlib.import_module(KERNELS[name]), "triton_works", lambda *_: False
-                )
-            )
+    with patch.dict(gpu_kernels.off, dict.fromkeys(names, "switched off")):
         return find()
 
 
@@ -367,6 +482,8 @@ def together(how: How, count: int, service: bool) -> Outcome:
         environment = {mps.FOLDER: served}
         finds = [partial(_one_of_many, how, seed, barrier, environment) for seed in range(count)]
         outcomes = forked(finds, 40, Path(folder) / "log")
+        for log in [Path(folder, "log"), *sorted(Path(served).glob("*.log"))]:
+            print(log.read_text(errors="replace") if log.exists() else "")
     if wrong := [outcome["error"] for outcome in outcomes if "error" in outcome]:
         return {"error": wrong[0]}
     rate = 1000 * count / max(outcome["ms a round"] for outcome in outcomes)

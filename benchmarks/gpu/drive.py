@@ -33,13 +33,14 @@ separate table.
 
 class Check(NamedTuple):
     """A thing to find out: the question that it answers, its name, its time limit in seconds, and
-    how to find it out.
+    how to find it out; ``needed`` says if the outcomes so far make it necessary.
     """
 
     question: str
     name: str
     seconds: float
     find: Callable[[], Outcome]
+    needed: Callable[[Sequence[Outcome]], bool] = lambda _: True
 
 
 def measure(
@@ -53,7 +54,9 @@ def measure(
     out.mkdir(parents=True, exist_ok=True)
     end, lines = time.monotonic() + 60 * minutes - 2 * PATIENCE, list[Outcome]()
     with (out / "gpu.jsonl").open("w", buffering=1, encoding="utf-8") as file:
-        for check in checks:
+        for number, check in enumerate(checks):
+            if not check.needed(lines):
+                continue
             before, outcome = time.monotonic(), Outcome(error="no time left")
             if end - before > PATIENCE:
                 outcome = forked([check.find], min(check.seconds, end - before), out / "log.txt")[0]
@@ -66,9 +69,9 @@ def measure(
             file.write(json.dumps(lines[-1]) + "\n")
             (out / "gpu.md").write_text(tables(lines), encoding="utf-8")
             say(json.dumps({name: value for name, value in lines[-1].items() if name != "rows"}))
-            if len(lines) == 1 and "error" in outcome:
-                break
-    return len(lines) == len(checks) and not any("error" in line for line in lines)
+            if not number and "error" in outcome:
+                return False
+    return not any("error" in line for line in lines)
 
 
 def forked(finds: Sequence[Callable[[], Outcome]], seconds: float, log: Path) -> list[Outcome]:

@@ -25,7 +25,6 @@ import torch
 import triton
 from torch import Tensor, nn
 from triton.runtime import interpreter
-from triton.runtime.jit import KernelParam, mangle_type
 
 from dynabro_cli.aggregators import _mean_shift_kernel, _order, _order_kernel, _weiszfeld_kernel
 from dynabro_cli.aggregators.gm import start_of, weiszfeld
@@ -34,10 +33,11 @@ from dynabro_cli.gradients import fusible
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
 from dynabro_cli.gradients.kernels import dropout_kernel, norm, norm_kernel
 from dynabro_cli.machine import gpu_kernels
+from dynabro_cli.machine.devices import current
 from dynabro_cli.vectors import _mean_kernel
 from dynabro_cli.vectors.gram import around, gram
 from dynabro_cli.vectors.means import weighted
-from tests.gradients.test_norm_kernel import limits, results
+from tests.gradients.norm_results import limits, results
 
 U = 2.0**-24
 """Largest relative error of a rounding to single precision."""
@@ -52,6 +52,8 @@ def parameters(
     """Return a kernel's parameters with the types that Triton gives them on a GPU, and their
     values.
     """
+    from triton.runtime.jit import KernelParam, mangle_type
+
     found = []
     for place, parameter in enumerate(inspect.signature(kernel.fn).parameters.values()):
         known = KernelParam(place, parameter, False, False)
@@ -88,6 +90,29 @@ def convert(
         .numpy()
         .view(np.uint16)
     )
+
+
+def on_card(device: torch.device) -> Callable[..., None]:
+    """Return a function that launches a kernel on a GPU with copies of its tensors, and copies them
+    back.
+    """
+
+    def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+        moved = [
+            torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device)
+            if isinstance(value, Tensor)
+            else value
+            for value in arguments
+        ]
+        pairs = [pair for pair in zip(arguments, moved, strict=True) if pair[0] is not pair[1]]
+        for value, copy in pairs:
+            copy.copy_(value)
+        with current(device):
+            kernel[grid](*moved, **constants)
+        for value, copy in pairs:
+            value.copy_(copy)
+
+    return launch
 
 
 def build(architecture: int) -> Callable[..., None]:
@@ -185,11 +210,11 @@ def check_signguard() -> Iterator[Case]:
     yield "sizes of clusters", 0.0 if len(sizes) > 10 else math.inf
 
 
-def check_order() -> Iterator[Case]:
+def check_order(*sizes: int) -> Iterator[Case]:
     """Compare with torch's minimum and maximum, which are NaN if a value is; ties, and columns that
     end inside a block.
     """
-    for m in (1, 2, 3, 4, 5, 16, 17, 25, 64):
+    for m in sizes or (1, 2, 3, 4, 5, 16, 17, 25, 64):
         messages = draw(m, 300, seed=m)
         messages[:, 50:150] = messages[:, 50:150].round()
         messages[:, 150] = messages[0, 150]

@@ -22,7 +22,7 @@ from dynabro_cli.simulation.setup import simulate_run
 from tests.contract.test_attacks import TEXTS as ATTACKS
 from tests.contract.test_switching import NAMES as STRATEGIES
 from tests.contract.test_switching import NEEDED as SWITCHING
-from tests.simulation.recorder import repeated
+from tests.simulation.recorder import capturing, repeated
 
 pytestmark = pytest.mark.thorough
 
@@ -46,7 +46,7 @@ def rounds(gpu: FakeGPU, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGPU]:
     in its first rounds.
     """
     monkeypatch.setattr(Graphed, "_agrees", allowing(gpu, Graphed._agrees))
-    monkeypatch.setattr(graphs, "KernelCapture", lambda _: repeated)
+    monkeypatch.setattr(graphs, "KernelCapture", capturing(repeated))
     one = Simulation._round
 
     def round_(simulation: Simulation) -> Any:
@@ -128,7 +128,7 @@ def test_the_gpu_of_a_run_is_the_current_one_while_it_computes(
 
     monkeypatch.setattr(Simulation, "_round", noted(one))
     monkeypatch.setattr(Simulation, "_evaluate", noted(decide))
-    monkeypatch.setattr(graphs, "KernelCapture", lambda _: repeated)
+    monkeypatch.setattr(graphs, "KernelCapture", capturing(repeated))
     with one_gpu(devices=2) as gpu, gpu.allowed():
         for event in simulate_run(resolve(small()), device="cuda:1", compile="auto"):
             # what the caller does meanwhile is left alone
@@ -259,7 +259,7 @@ def test_one_row_is_sent_in_a_round(
     sent, launched = [], []
     one = Simulation._round
     monkeypatch.setattr(graphs, "EAGER", eager)
-    monkeypatch.setattr(graphs, "KernelCapture", lambda _: lambda run: (int, run()))
+    monkeypatch.setattr(graphs, "KernelCapture", capturing(lambda run: (int, run())))
 
     def round_(simulation: Simulation) -> Any:
         before = rounds.sent
