@@ -559,8 +559,9 @@ def test_a_run_whose_numbers_are_doubtful_starts_over_without_graphs(engine: Eng
 
 
 def test_a_run_that_ends_before_it_starts_over_has_no_checkpoint(engine: Engine) -> None:
-    """Ctrl-C between the two attempts, of which the first one has written a checkpoint."""
-    places = Scripted({0: [lambda _: [*half(_), checkpointed(ROUNDS // 2), DOUBT], half]})
+    """Ctrl-C before the second attempt has started; the first one has written a checkpoint."""
+    answers = [lambda _: [*half(_), checkpointed(ROUNDS // 2), DOUBT], lambda _: [Begun()]]
+    places = Scripted({0: answers})
 
     def stop() -> None:
         if len(places.requests) == 2:

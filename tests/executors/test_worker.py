@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynabro_cli.errors import RunError
+from dynabro_cli.errors import DoubtfulRunError, OccupiedError, RunError, SpecError
 from dynabro_cli.events import Event, Finished
 from dynabro_cli.executors import worker
 from dynabro_cli.executors._api import Failure
@@ -142,6 +142,27 @@ def test_events_that_lead_nowhere_are_a_failure() -> None:
     pipe = Pipe(request(quadratic(0)), True)
     answer(pipe, lambda asked, _: iter([started(asked.key), rounds(0, 3)]))  # type: ignore[arg-type]
     assert pipe.sent[-1] == Failure(*["the simulation ended without a result"] * 2, expected=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "doubtful", "occupied", "code"),
+    [
+        (DoubtfulRunError("replay 8 differs"), True, False, 70),
+        (OccupiedError("memory: too little"), False, True, 2),
+        (SpecError("memory: too little"), False, False, 2),
+    ],
+)
+def test_a_failure_says_how_the_run_can_be_made_again(
+    error: Exception, doubtful: bool, occupied: bool, code: int
+) -> None:
+    def fails(asked: Request, _: object) -> Iterator[Event]:
+        yield started(asked.key)
+        raise error
+
+    pipe = Pipe(request(quadratic(0)), True)
+    answer(pipe, fails)  # type: ignore[arg-type]
+    text = str(error)
+    assert pipe.sent[-1] == Failure(text, text, True, code, doubtful, occupied)
 
 
 def test_data_are_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:

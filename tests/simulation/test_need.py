@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -9,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from dynabro_cli.errors import SpecError
+from dynabro_cli.errors import OccupiedError, SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.simulation.need import PROCESS, Need, model_size, need_of
+from dynabro_cli.simulation.need import PROCESS, Need, check_room, model_size, need_of
 from dynabro_cli.tasks._api import ImageShape
 
 MNIST = ImageShape(1, 28, 28, 10)
@@ -263,3 +265,20 @@ def test_passes_on_a_gpu_do_not_depend_on_its_memory(
     )
     # and data, batches, models
     assert passes + rest < need(**values, gpu=True).device < passes + rest + 1.1e9
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "error"),
+    [(100, 140, None), (1, 140, OccupiedError), (1, 1, SpecError), (0, 80, OccupiedError)],
+)
+def test_memory_that_others_use_is_no_need_of_the_run(
+    free: int, total: int, error: type[SpecError] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free << 30, total << 30))
+    run, device = resolve(RunSpec(task="mnist", method="sgd")), torch.device("cuda:1")
+    refused = contextlib.nullcontext() if error is None else pytest.raises(SpecError)
+    with refused as raised:
+        check_room(run, device, compiles=False, host=False)
+    if error is not None:
+        assert type(raised.value) is error
+        assert f"{free * 1.073741824:,.1f} GB are free on cuda:1. Try: " in str(raised.value)
