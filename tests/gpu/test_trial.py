@@ -146,6 +146,8 @@ def test_an_error_of_a_kernel_is_no_error_of_the_run_but_memory_is() -> None:
         assert checked("gm", 1, lambda: raises(error), lambda: one) is one
     with pytest.raises(torch.OutOfMemoryError):
         checked("mean", 1, lambda: raises(torch.OutOfMemoryError()), lambda: one)
+    # the kernel needs less memory than torch
+    assert checked("mean", 1, lambda: one, lambda: raises(torch.OutOfMemoryError())) is one
     with (
         pytest.warns(UserWarning, match="norm"),
         pytest.raises(KernelOffError),
