@@ -78,7 +78,7 @@ def test_settings_of_the_caller(context: contextlib.AbstractContextManager[objec
 def test_deterministic_algorithms_end_with_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "current", lambda _: contextlib.nullcontext())
     assert torch.get_deterministic_debug_mode() == 0
-    with setup._settings(torch.device("cuda")):
+    with setup._settings(torch.device("cuda"), "auto"):
         assert torch.is_deterministic_algorithms_warn_only_enabled()
         assert not torch.utils.deterministic.fill_uninitialized_memory
     assert torch.get_deterministic_debug_mode() == 0
