@@ -272,4 +272,4 @@ def test_one_row_is_sent_in_a_round(
     monkeypatch.setattr(Simulation, "_round", round_)
     run_of(rounds, small(model=model, attack="ipm", budget=8, eval_every=100))
     assert sent[FIRST:] == [1] * 5 or eager == 4
-    assert (launched[-2] == 2) is (eager == 4)  # the replays beside it are compared
+    assert (launched[-1] == 2) is (eager == 4)  # the replays before it are compared
