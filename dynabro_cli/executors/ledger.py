@@ -10,16 +10,24 @@ import enum
 import math
 import platform
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from dynabro_cli.errors import AlreadyStoredError, LostRunError, RunHeldError, last_line
+from dynabro_cli.errors import (
+    AlreadyStoredError,
+    DynabroError,
+    LostRunError,
+    RunHeldError,
+    last_line,
+)
 from dynabro_cli.events import Diverged, Event, Finished, Started
 from dynabro_cli.executors._api import ON_CPU, Failure, Listener, Options, Outcome, Sharing, Status
 from dynabro_cli.executors.run_log import RunLog
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.store.ownership import lease_seconds
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
 
@@ -38,7 +46,8 @@ class Job:
 
     ``evaluated`` is True after an evaluation later than the first one. ``alone`` is True for a
     second attempt on a GPU, without CUDA's multi-process service; ``plain`` for one from the start
-    with ``--compile off``.
+    with ``--compile off``. A run that another process took over is not taken back before
+    ``untouched_until``, by ``time.monotonic``.
     """
 
     index: int
@@ -48,6 +57,7 @@ class Job:
     alone: bool = False
     plain: bool = False
     evaluated: bool = False
+    untouched_until: float = 0.0
 
 
 class State(enum.IntEnum):
@@ -193,11 +203,14 @@ class Ledger:
             except RunHeldError:
                 self._elsewhere.append(job)
                 continue
-            if end is None:
+            if end is None and time.monotonic() < job.untouched_until:
+                self._elsewhere.append(job)
+            elif end is None:
                 slot.job = job
                 slot.log = RunLog.of(self._files, job.run.key)
                 return job
-            self._note(slot.number, job, *end)
+            else:
+                self._note(slot.number, job, *end)
         return None
 
     def more(self) -> Sequence[Run]:
@@ -276,8 +289,8 @@ class Ledger:
         """
         try:
             self.record(slot, event)
-        except (RunHeldError, AlreadyStoredError):
-            self.postpone(slot)
+        except (RunHeldError, AlreadyStoredError) as error:
+            self.postpone(slot, error)
             return False
         return True
 
@@ -319,8 +332,8 @@ class Ledger:
                     _started_event(slot.job.run, replace(self._options, device=slot.device_of_run))
                 )
             slot.recorder.failed(failure.details)
-        except (RunHeldError, AlreadyStoredError):
-            self.postpone(slot)
+        except (RunHeldError, AlreadyStoredError) as error:
+            self.postpone(slot, error)
             return
         self.failed_fast = self._options.fail_fast
         self._settle(slot, "failed", failure.reason, failure)
@@ -380,17 +393,27 @@ class Ledger:
             self._queues[slot.job.sharing].appendleft(slot.job)
             slot.job = slot.log = None
 
-    def postpone(self, slot: Slot) -> None:
+    def postpone(self, slot: Slot, error: DynabroError) -> None:
         """Free the slot; another process owns its run, which is checked again later."""
         if slot.job is not None:
+            self._lost(slot.job, error)
             self._elsewhere.append(slot.job)
             slot.job = slot.log = None
+
+    def _lost(self, job: Job, error: DynabroError) -> None:
+        """Report a run that was taken over, and leave it alone for a lease: two processes that do
+        not see each other would take it from each other for ever.
+        """
+        if isinstance(error, LostRunError):
+            job.untouched_until = time.monotonic() + lease_seconds()
+            warnings.warn(str(error), stacklevel=2)
 
     def _store_interrupted(self, slot: Slot, *, doubtful: bool = False) -> None:
         try:
             slot.recorder.interrupted(doubtful=doubtful)
-        except LostRunError:
-            return
+        except LostRunError as error:
+            if slot.job is not None:
+                self._lost(slot.job, error)
 
     def _settle(
         self, slot: Slot, status: Status, message: str | None, failure: Failure | None = None

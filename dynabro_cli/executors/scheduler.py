@@ -193,8 +193,8 @@ class Scheduler:
                     self._lose(slot, message)
                 else:
                     self._take(slot, message)
-            except LostRunError:
-                self._postpone(slot)
+            except LostRunError as error:
+                self._postpone(slot, error)
         for slot in self._slots:
             if time.monotonic() >= slot.deadline:
                 self._expire(slot)
@@ -306,9 +306,9 @@ class Scheduler:
             self._ledger.fail(slot, Failure(text, text, expected=False))
         slot.clear()
 
-    def _postpone(self, slot: Slot) -> None:
+    def _postpone(self, slot: Slot, error: LostRunError) -> None:
         """Leave a run to the process that has taken it over."""
-        self._ledger.postpone(slot)
+        self._ledger.postpone(slot, error)
         self._discard(slot)
         slot.clear()
 
@@ -323,8 +323,8 @@ class Scheduler:
         for message in self._backend.reap(slot.number):
             try:
                 self._take(slot, message)
-            except LostRunError:
-                self._ledger.postpone(slot)
+            except LostRunError as error:
+                self._ledger.postpone(slot, error)
 
     def _leave(self, seconds: float) -> None:
         """Let the runs in progress hand over checkpoints, within a time limit; end everything;

@@ -9,6 +9,7 @@ presumed dead and has been replaced can no longer write.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import datetime as dt
 import functools
 import hashlib
@@ -56,13 +57,35 @@ def new_owner() -> str:
 def _machine() -> str:
     """Return an identifier of this machine since its start, and of its name space of process
     numbers (one per container).
+
+    A system that does not identify both gets a random name for each process. So nobody judges the
+    processes of another machine by the numbers of its own, and only the lease counts.
     """
-    parts = [platform.node()]
+    boot, numbers = _boot(), ""
+    try:
+        if platform.system() == "Linux":
+            numbers = os.readlink("/proc/self/ns/pid")
+            # a sandbox may show the /proc of another name space, whose numbers mean other processes
+            if os.readlink("/proc/self") != str(os.getpid()):
+                boot = None
+    except OSError:
+        boot = None
+    if boot is None:
+        return secrets.token_hex(6)
+    parts = (platform.node(), boot, numbers)
+    return hashlib.sha256("\n".join(filter(None, parts)).encode()).hexdigest()[:12]
+
+
+def _boot() -> str | None:
+    """Return an identifier of this machine since its start; None if the system has none."""
     with contextlib.suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-    with contextlib.suppress(OSError):
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    if platform.system() != "Darwin":
+        return None
+    text = ctypes.create_string_buffer(64)
+    size = ctypes.byref(ctypes.c_size_t(len(text)))
+    failed = ctypes.CDLL(None).sysctlbyname(b"kern.bootsessionuuid", text, size, None, 0)
+    return None if failed else text.value.decode() or None
 
 
 @functools.cache
@@ -72,13 +95,12 @@ def _clock() -> str | None:
     All processes of a machine share one monotonic clock, in all containers. None if the system does
     not identify a start.
     """
-    try:
-        parts = [Path("/proc/sys/kernel/random/boot_id").read_text().strip()]
-    except OSError:
+    parts = [_boot()]
+    if parts[0] is None:
         return None
     with contextlib.suppress(OSError):
         parts.append(os.readlink("/proc/self/ns/time"))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+    return hashlib.sha256("\n".join(filter(None, parts)).encode()).hexdigest()[:12]
 
 
 class _Process(NamedTuple):

@@ -27,7 +27,13 @@ from dynabro_cli.store import row_digests, switch_recovery
 from dynabro_cli.store.environments import as_columns, versions_of
 from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.origin import Origin
-from dynabro_cli.store.ownership import NOBODY, database_time, new_owner, sign_of_life
+from dynabro_cli.store.ownership import (
+    NOBODY,
+    database_time,
+    lease_seconds,
+    new_owner,
+    sign_of_life,
+)
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.standing import (
     Repeat,
@@ -449,7 +455,8 @@ class Recorder:
         return LostRunError(
             f"run {lost} was taken over by another process ({row['pid']} on {row['host']}), "
             "which found this one suspended or "
-            "silent; what that process stores counts; repeat the command to see it"
+            "silent; what that process stores counts; this command leaves the run to it, "
+            f"for {lease_seconds():g} s at least"
         )
 
     def _end(self, status: str, changes: dict[str, Any]) -> None:

@@ -378,9 +378,12 @@ def test_fail_fast(engine: Engine, path: Path, faults: Path) -> None:
 
 
 @pytest.mark.usefixtures("connection")
+@pytest.mark.filterwarnings("ignore:run 1 was taken over")
 def test_a_run_that_another_takes_over_is_left_to_it(
-    engine: Engine, path: Path, faults: Path
+    engine: Engine, path: Path, faults: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("DYNABRO_LEASE_SECONDS", "0.5")
+
     class Thief(Log):
         """Takes the run over, and dies."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -363,19 +364,32 @@ def test_a_run_that_takes_too_long_is_ended_and_what_had_arrived_is_stored(
     ) == [(1,)]
 
 
-def test_a_run_that_another_takes_over_is_left_to_it(engine: Engine) -> None:
+def test_a_run_that_another_takes_over_is_left_to_it_for_a_lease(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = Path(str(engine.url.database))
+    monkeypatch.setenv("DYNABRO_LEASE_SECONDS", "0.5")
 
     class Thief(Log):
+        """Takes the run over, and is silent from then on."""
+
+        def started(self, slot: int, run: Any) -> None:
+            super().started(slot, run)
+            starts.append(time.monotonic())
+
         def event(self, slot: int, run: Any, event: events.Event) -> None:
             super().event(slot, run, event)
             if self.of(0) == ["started", "Started", "RoundsDone"]:
                 silence = "heartbeat_at = '2020-01-01 00:00:00.000000', heartbeat_clock = NULL"
                 change(path, f"UPDATE runs SET owner = 'elsewhere:1:1:1', {silence}")
 
+    starts: list[float] = []
     places = Scripted({0: [lambda request: [*whole(request), Printed("more")], whole]})
     log = Thief()
-    assert statuses(make(engine, 1, places, log)) == ["finished"]
+    taken = r"run 1 was taken over by another process \(.*\), which .* for 0.5 s at least"
+    with pytest.warns(UserWarning, match=taken):
+        assert statuses(make(engine, 1, places, log)) == ["finished"]
+    assert starts[1] - starts[0] > 0.5  # however soon it would be free
     assert ("kill", 0) in places.asked
     assert log.of(0).count("Finished") == 1
 

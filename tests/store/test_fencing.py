@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,83 @@ def test_a_process_of_which_nothing_is_known_is_judged_by_its_silence(
     assert ownership._process(os.getpid()) == ("", False)
     assert not presumed_dead(row(me, 100), NOW)
     assert presumed_dead(row(me, 130), NOW)
+
+
+@pytest.fixture
+def fresh_identity() -> Iterator[None]:
+    """Forget what this process has found out about its machine, before and after the test."""
+    ownership._machine.cache_clear()
+    ownership._clock.cache_clear()
+    yield
+    ownership._machine.cache_clear()
+    ownership._clock.cache_clear()
+
+
+LINKS = {"/proc/self": str(os.getpid()), "/proc/self/ns/pid": "pid:[1]"}
+
+
+@pytest.mark.usefixtures("fresh_identity")
+@pytest.mark.parametrize(
+    ("boot", "links", "system", "identified"),
+    [
+        ("a start", LINKS, "Linux", True),
+        (None, LINKS, "Linux", False),
+        ("a start", {}, "Linux", False),  # a sandbox that hides most of /proc
+        ("a start", LINKS | {"/proc/self": "123456"}, "Linux", False),  # another name space's /proc
+        ("a start", {}, "Darwin", True),  # it has no name spaces
+        (None, {}, "Darwin", False),
+        (None, {}, "FreeBSD", False),
+    ],
+)
+def test_a_death_is_proved_only_on_a_machine_that_is_identified(
+    boot: str | None,
+    links: dict[str, str],
+    system: str,
+    identified: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Here as on another machine of the same name: its process numbers say nothing of it."""
+
+    def readlink(path: str) -> str:
+        if path in links:
+            return links[path]
+        raise FileNotFoundError(2, "hidden")
+
+    monkeypatch.setattr(os, "readlink", readlink)
+    monkeypatch.setattr(ownership, "_boot", lambda: boot)
+    monkeypatch.setattr(ownership.platform, "system", lambda: system)
+    gone = f"{ownership._machine()}:999999999:1:ab"
+    ownership._machine.cache_clear()  # as in another process
+    assert presumed_dead(row(gone, 100), NOW) is identified
+    assert presumed_dead(row(gone, 130), NOW)
+    assert not presumed_dead(row(new_owner(), 100), NOW)
+
+
+@pytest.mark.usefixtures("fresh_identity")
+def test_macos_names_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    class System:
+        """The C library of macOS, as far as it is asked."""
+
+        @staticmethod
+        def sysctlbyname(name: bytes, text: Any, size: Any, new: None, length: int) -> int:
+            assert (name, new, length, size._obj.value) == (b"kern.bootsessionuuid", None, 0, 64)
+            text.value = b"0C7F5C40-5A3C-4E4F-8C3B-2D2A0D4B8C11"
+            return 0
+
+    read_text = Path.read_text
+
+    def hidden(path: Path, *words: Any, **more: Any) -> str:
+        if str(path).startswith("/proc"):
+            raise FileNotFoundError(2, "no /proc")
+        return read_text(path, *words, **more)
+
+    monkeypatch.setattr(Path, "read_text", hidden)
+    monkeypatch.setattr(ownership.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(ownership.ctypes, "CDLL", lambda name: System)
+    assert ownership._boot() == "0C7F5C40-5A3C-4E4F-8C3B-2D2A0D4B8C11"
+    clock = ownership._clock()
+    # a closed lid stops the monotonic clock, and time by the other clock goes on
+    assert not presumed_dead(row("elsewhere:1:1:ab", DAY, clock=clock, behind=100), NOW)
 
 
 def test_a_clock_that_is_set_forward_evicts_nobody(
