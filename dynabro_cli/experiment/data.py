@@ -29,7 +29,9 @@ from typing import Any
 from dynabro_cli.components import USERS, Component, plugins
 from dynabro_cli.components.digests import of_entry
 from dynabro_cli.experiment.build import data_directory
+from dynabro_cli.limits import LARGEST_TEXT
 from dynabro_cli.machine.cache_folder import cache_folder, locked
+from dynabro_cli.machine.strangers_files import read_regular
 from dynabro_cli.models._api import REGISTRY as MODEL_REGISTRY
 from dynabro_cli.tasks._api import (
     REGISTRY,
@@ -392,7 +394,7 @@ def _write(place: Path, write: Callable[[Path], object]) -> None:
 def _recall(place: Path) -> dict[str, Any] | None:
     """Return what ``_remember`` wrote; None if there is no such file."""
     try:
-        remembered: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        remembered: dict[str, Any] = json.loads(read_regular(place, LARGEST_TEXT))
+    except (OSError, ValueError, RecursionError):
         return None
     return remembered

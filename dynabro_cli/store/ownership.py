@@ -58,8 +58,8 @@ def _machine() -> str:
     """Return an identifier of this machine since its start, and of its name space of process
     numbers (one per container).
 
-    A system that does not identify both gets a random name for each process. So nobody judges the
-    processes of another machine by the numbers of its own, and only the lease counts.
+    If the system does not identify both, each process gets a random name. So no process of another
+    machine is judged by process numbers of this one, and only the lease counts.
     """
     boot, numbers = _boot(), ""
     try:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -156,6 +157,12 @@ class Recorder:
             return None
         data = self._files.load(row["checkpoint"])
         self._resumption = None if data is None else _Resumption(row["id"], row["checkpoint"])
+        if data is None:
+            warnings.warn(
+                f"run {row['id']}: its checkpoint is missing or damaged; the run starts from the "
+                "beginning",
+                stacklevel=2,
+            )
         return data
 
     def record(self, event: events.Event) -> None:

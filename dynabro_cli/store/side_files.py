@@ -15,6 +15,8 @@ from sqlalchemy.engine import URL, make_url
 
 from dynabro_cli.errors import StorageError
 from dynabro_cli.machine.failpoints import failpoint
+from dynabro_cli.machine.host_memory import free_host_memory
+from dynabro_cli.machine.strangers_files import open_regular, read_regular
 from dynabro_cli.store.open.files import sqlite_path
 
 MAGIC = b"dynabro checkpoint 1\n"
@@ -26,6 +28,8 @@ folder only.
 
 DATABASE_FILE = "database"
 """The file in ``DYNABRO_STATE`` with the path of the database that uses the folder itself."""
+
+LONGEST_PATH = 65_536
 
 Folder = Literal["checkpoints", "logs"]
 LOSSES: dict[Folder, str] = {
@@ -104,8 +108,11 @@ class SideFiles:
         for reason, kinds in failed.items():
             self._go_without(kinds, reason)
         if self._database is not None and _first_database(self.folder) != self._database:
+            # written aside: opening what is in its place could wait
+            part = self.folder / f".{DATABASE_FILE}.{os.getpid()}"
             with contextlib.suppress(OSError):
-                (self.folder / DATABASE_FILE).write_bytes(bytes(self._database))
+                part.write_bytes(bytes(self._database))
+                part.replace(self.folder / DATABASE_FILE)
 
     def go_without(self, kind: Folder, error: OSError) -> None:
         """Report, once, that a folder cannot be written and what that costs."""
@@ -169,14 +176,19 @@ class SideFiles:
         return name
 
     def load(self, name: str) -> bytes | None:
-        """Return the content of a checkpoint; None if it is missing or damaged."""
-        content = b""
+        """Return the content of a checkpoint; None if it is missing or damaged, is not a regular
+        file, or does not fit into the free memory.
+        """
+        free = free_host_memory()
         # 1.0.0 used the second one for all databases
         for folder in (self._checkpoints, self.folder.parent / "checkpoints"):
-            with contextlib.suppress(OSError):
-                content = content or (folder / Path(name).name).read_bytes()
-        head, data = content[: len(MAGIC) + DIGEST], content[len(MAGIC) + DIGEST :]
-        return data if head == MAGIC + hashlib.sha256(data).digest() else None
+            with contextlib.suppress(OSError, ValueError):
+                with open_regular(folder / Path(name).name) as file:
+                    if free is not None and os.fstat(file.fileno()).st_size > free:
+                        return None
+                    head, data = file.read(len(MAGIC) + DIGEST), file.read()
+                return data if head == MAGIC + hashlib.sha256(data).digest() else None
+        return None
 
     def names(self, run_key: str) -> list[str]:
         """Return the checkpoints of a run, finished or not."""
@@ -202,8 +214,8 @@ def _first_database(state: Path) -> Path | None:
     says so.
     """
     try:
-        return Path(os.fsdecode((state / DATABASE_FILE).read_bytes()))
-    except OSError:
+        return Path(os.fsdecode(read_regular(state / DATABASE_FILE, LONGEST_PATH)))
+    except (OSError, ValueError):
         return None
 
 

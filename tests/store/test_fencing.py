@@ -415,7 +415,8 @@ def test_a_damaged_checkpoint_is_none(damage: str, engine: Engine, files: SideFi
         file.write_bytes(
             {"short": content[:-1], "other": content[:-1] + b"?", "empty": b""}[damage]
         )
-    assert Recorder(engine).checkpoint(KEY) is None
+    with pytest.warns(UserWarning, match=r"run 1: its checkpoint is missing or damaged; the run"):
+        assert Recorder(engine).checkpoint(KEY) is None
 
 
 @a_file

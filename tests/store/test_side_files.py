@@ -70,6 +70,51 @@ def test_a_name_leads_nowhere_else(tmp_path: Path) -> None:
     assert files.load(f"../../{name}") is None
 
 
+def other_file(kind: str, path: Path) -> None:
+    """Put something else in the place of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "link to a FIFO":
+        os.mkfifo(path.with_name("fifo"))
+        path.symlink_to("fifo")
+    elif kind == "endless":
+        path.symlink_to("/dev/zero")
+    elif kind == "terabytes":  # without a block on the disk
+        with path.open("wb") as file:
+            file.truncate(1 << 43)
+    else:
+        path.mkdir()
+
+
+OTHER_FILES = ("FIFO", "link to a FIFO", "endless", "terabytes", "folder")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", OTHER_FILES)
+def test_what_is_in_the_place_of_a_checkpoint_is_not_waited_for(kind: str, tmp_path: Path) -> None:
+    files = SideFiles(tmp_path / "state")
+    name = files.save(KEY, 7, new_owner(), b"data")
+    assert name is not None
+    other_file(kind, files.folder / "checkpoints" / name)
+    assert files.load(name) is None
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", OTHER_FILES)
+def test_what_is_in_the_place_of_the_note_on_a_folder_is_not_waited_for(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "state"))
+    other_file(kind, tmp_path / "state" / "database")
+    files = SideFiles.of(str(tmp_path / "some.db"))
+    files.probe()
+    assert files.folder == tmp_path / "state"
+    if kind != "folder":
+        assert (files.folder / "database").read_bytes() == bytes(tmp_path / "some.db")
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     told: list[str] = []
