@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.measuring import machine, table
-from dynabro_cli.search.file import load_search, set_values
+from dynabro_cli.grid.search_file import load_search, set_values
 from dynabro_cli.search.study import Study
 from dynabro_cli.store import trials
 from dynabro_cli.store.open.engine import open_for_writing

@@ -13,9 +13,10 @@ from dynabro_cli.analysis.selection import sweep_text
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import SpecError, many
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.search.file import Search
+from dynabro_cli.grid.goals import GOALS
+from dynabro_cli.grid.search_file import Search
 from dynabro_cli.search.study import Study, best_of, repeated_of, value_or_inf
-from dynabro_cli.store.read.searches import GOALS, RunEnd, Trial, codes_of, ends_of, trials_of
+from dynabro_cli.store.read.searches import RunEnd, Trial, codes_of, ends_of, trials_of
 
 BEST = 10
 """Trials of the final table."""

@@ -16,10 +16,11 @@ from sqlalchemy import Engine
 
 from dynabro_cli.analysis.results import adversaries_of, cells_of, read_runs
 from dynabro_cli.errors import NotFoundError, many
+from dynabro_cli.grid.goals import GOALS
 from dynabro_cli.store.open.translation import translated_errors
 from dynabro_cli.store.read.queries import query
-from dynabro_cli.store.read.searches import GOALS, described, file_text, is_sweep
-from dynabro_cli.store.trials import unsound
+from dynabro_cli.store.read.searches import is_sweep
+from dynabro_cli.store.trials import stored_search, unsound
 
 
 @dataclass(frozen=True)
@@ -114,14 +115,13 @@ def read_searches(engine: Engine, where: str | None) -> Searches:
             f"{wrong[left_out[0]]}. Try: dynabro db check, which lists all problems",
             stacklevel=2,
         )
-        trials = trials[[place not in wrong for place in places]]
-    about = {name: search for name in names if (search := _about(engine, name)) is not None}
-    trials = trials[trials["search"].map(file_of).isin(list(about))].reset_index(drop=True)
+        trials = trials[[place not in wrong for place in places]].reset_index(drop=True)
     if trials.empty:
         raise NotFoundError(
-            f"{', '.join(map(repr, names))}: the text of the search cannot be read. Try: dynabro "
+            f"{', '.join(map(repr, names))}: no trial of the search can be read. Try: dynabro "
             "db check"
         )
+    about = {name: _about(engine, name) for name in dict.fromkeys(map(file_of, trials["search"]))}
     # the table has NULL for an infinite value; a trial that has finished has a value
     done = (trials["status"] == "finished") & trials["value"].isna()
     trials = trials.assign(
@@ -139,12 +139,9 @@ def file_of(search: str) -> str:
     return search.partition(": ")[0]
 
 
-def _about(engine: Engine, name: str) -> About | None:
+def _about(engine: Engine, name: str) -> About:
     with translated_errors(engine.url), engine.connect() as connection:
-        text, with_sweep = file_text(connection, name), is_sweep(connection, name)
-    document = described(text)
-    if document is None:
-        return None
+        search, with_sweep = stored_search(connection, name), is_sweep(connection, name)
     if with_sweep:
         warnings.warn(
             f"name={name}: a search and a sweep are stored under this name. The search is "
@@ -152,6 +149,4 @@ def _about(engine: Engine, name: str) -> About | None:
             f"own. Try: other names, or dynabro runs --where \"sweep = '{name}'\" for all of them",
             stacklevel=2,
         )
-    maximize = "maximize" in document
-    seeds = tuple(int(seed) for seed in (document.get("then") or {}).get("seeds", ()))
-    return About(document["maximize" if maximize else "minimize"], maximize, seeds)
+    return About(search.goal, search.maximize, search.then.seeds if search.then else ())

@@ -16,9 +16,9 @@ from dynabro_cli.experiment.label import cell, without_parameter
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.plan import PlannedRuns
+from dynabro_cli.grid.search_file import as_yaml
 from dynabro_cli.grid.sweep_file import Sweep
 from dynabro_cli.limits import MOST_CHARACTERS
-from dynabro_cli.search.file import as_yaml
 from dynabro_cli.store.care.outputs import FileKind
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.translation import shown

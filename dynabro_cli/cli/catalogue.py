@@ -120,8 +120,8 @@ def _list_sweeps(as_json: bool) -> None:
 
 
 def _list_searches(as_json: bool) -> None:
+    from dynabro_cli.grid.search_file import load_search
     from dynabro_cli.grid.sweep_lookup import shipped
-    from dynabro_cli.search.file import load_search
 
     searches = [load_search(name) for name in shipped(SEARCHES)]
     if as_json:

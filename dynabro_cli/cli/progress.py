@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from dynabro_cli.executors._api import Outcome
     from dynabro_cli.experiment.resolve import Run
-    from dynabro_cli.search.file import Search
+    from dynabro_cli.grid.search_file import Search
     from dynabro_cli.store.read.searches import Trial
 
 PLAIN_LINES = 20

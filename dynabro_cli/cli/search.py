@@ -32,7 +32,7 @@ from dynabro_cli.executors._api import Options
 
 if TYPE_CHECKING:
     from dynabro_cli.analysis.search_findings import Findings, Found
-    from dynabro_cli.search.file import Search
+    from dynabro_cli.grid.search_file import Search
     from dynabro_cli.search.outlook import Outlook
     from dynabro_cli.store.standing import Rerun
 
@@ -84,8 +84,8 @@ def search(
     """
     _check_optuna()
     from dynabro_cli.executors import backends
+    from dynabro_cli.grid.search_file import load_search
     from dynabro_cli.grid.sweep_file import name_problem
-    from dynabro_cli.search.file import load_search
     from dynabro_cli.search.outlook import outlook
 
     asked = load_search(name, settings or (), run_plugins=not dry_run)
@@ -238,7 +238,7 @@ def of_search(name: str, settings: Sequence[str], db: str, *, as_json: bool, qui
     """Print what a stored search has found, for ``dynabro select``; return its best trials as a
     sweep.
     """
-    from dynabro_cli.search.file import load_search
+    from dynabro_cli.grid.search_file import load_search
     from dynabro_cli.store.open.engine import open_read_only
 
     _check_optuna()

@@ -75,8 +75,8 @@ def select(
     from dynabro_cli.cli.search import of_search
     from dynabro_cli.experiment.spec import full_name
     from dynabro_cli.grid.plan import plan
+    from dynabro_cli.grid.search_file import is_search
     from dynabro_cli.grid.sweep_lookup import load_sweep
-    from dynabro_cli.search.file import is_search
     from dynabro_cli.store.care.outputs import Output
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.searches import stored_searches

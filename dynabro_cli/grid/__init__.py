@@ -1,3 +1,3 @@
-"""Sweeps: their files, their runs, the forecast of time and space, and the choice of
+"""Sweeps and searches: their files, their runs, the forecast of time and space, and the choice of
 hyper-parameters.
 """

@@ -57,8 +57,12 @@ def read_yaml(text: str, source: str) -> Node:
         SpecError: It is not valid YAML, or uses more of YAML than this module reads; each line
             begins with ``source:line:``.
     """
+    reader = _Reader(source)
     try:
         document = yaml.compose(text, Loader=yaml.BaseLoader)
+        if document is None:
+            raise SpecError(f"{source}: it is empty. Try: one document")
+        root = reader.node(document)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         context = f" ({error.context})" if error.context else ""
@@ -70,10 +74,6 @@ def read_yaml(text: str, source: str) -> Node:
         ) from error
     except RecursionError:
         raise SpecError(f"{source}: it is nested too deeply. Try: a flatter file") from None
-    if document is None:
-        raise SpecError(f"{source}: it is empty. Try: one document")
-    reader = _Reader(source)
-    root = reader.node(document)
     if reader.problems:
         raise SpecError(reader.problems)
     return root

@@ -21,12 +21,12 @@ from dynabro_cli.executors.ledger import REVISIT_SECONDS, Job, Ledger, Slot
 from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.executors.sweep import slots_of
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.search.file import SEEDS, Search, as_document, as_yaml, parse_search
+from dynabro_cli.grid.goals import GOALS
+from dynabro_cli.grid.search_file import SEEDS, Search, as_document, as_yaml, parse_search
 from dynabro_cli.search.study import Study, repeated_of
 from dynabro_cli.store import trials
 from dynabro_cli.store.ownership import heartbeats
 from dynabro_cli.store.read.searches import (
-    GOALS,
     Trial,
     curves_of,
     ends_of,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.grid.plan import component_problems, component_text
+from dynabro_cli.grid.search_file import Search
+from dynabro_cli.grid.search_space import Entry, Space
 from dynabro_cli.grid.sweep_file import Values
-from dynabro_cli.search.file import Search
-from dynabro_cli.search.space import Entry, Space
 
 MOST_CHECKED = 2000
 """Combinations that are resolved before a search starts; those beyond are checked when they are

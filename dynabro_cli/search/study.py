@@ -21,9 +21,9 @@ from optuna.trial import TrialState
 
 from dynabro_cli.errors import PluginError, SpecError
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.grid.search_file import SEEDS, Search
+from dynabro_cli.grid.search_space import Space
 from dynabro_cli.grid.sweep_file import Values
-from dynabro_cli.search.file import SEEDS, Search
-from dynabro_cli.search.space import Space
 from dynabro_cli.store.read.searches import Trial
 
 MOST_ATTEMPTS = 1000
@@ -220,7 +220,7 @@ class Study:
 
     def choices(self, parameters: Mapping[str, Any]) -> dict[str, str]:
         """Return the fields of a trial's choices, as texts."""
-        return self._space.chosen(optuna.trial.FixedTrial(dict(parameters)))
+        return self._space.stored(parameters)
 
     def prunes(self, number: int, step: int, value: float) -> bool:
         """Report a value during a trial; return True if the pruner ends the trial."""

@@ -4,35 +4,28 @@ command that has died.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import yaml
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from dynabro_cli.components.digests import changed_components
+from dynabro_cli.errors import DatabaseError, SpecError
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.store.open.value_types import unsound_rows
 from dynabro_cli.store.ownership import database_time, presumed_dead
-from dynabro_cli.store.read.searches import OF_SEARCH, codes_of, described, file_text, trials_of
+from dynabro_cli.store.read.searches import OF_SEARCH, codes_of, trials_of
 from dynabro_cli.store.tables import sweep_runs, sweeps, trials
 
-CHANGEABLE = (
-    "description",
-    "plugins",
-    "grid",
-    "first",
-    "trials",
-    "sampler",
-    "sampler_seed",
-    "pruner",
-    "then",
-)
-"""Keys of a search's file that may change while trials are added."""
+if TYPE_CHECKING:
+    from dynabro_cli.grid.search_file import Search
+
+MOST_REASON = 200
+"""Most characters of the reason why a search cannot be read, which may quote its text."""
 
 
 def begin(
@@ -91,37 +84,42 @@ def end(connection: Connection, search: str, number: int, status: str, value: fl
     connection.execute(update(trials).where(mine).values(status=status, value=stored))
 
 
+def sound_trials(connection: Connection) -> list[dict[str, Any]]:
+    """Return the trials that ``unsound`` has no problem with, by search and number."""
+    wrong = unsound(connection)
+    return [row for row in _rows(connection) if (row["search"], row["number"]) not in wrong]
+
+
 def new_trials(
-    reading: Connection, here: Connection | None
+    theirs: Sequence[Mapping[str, Any]], reading: Connection, here: Connection | None
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the sound trials of another database that are missing here, as they would be stored,
-    and the searches left out.
+    """Return the trials of another database that are missing here, as they would be stored, and the
+    searches left out.
 
     Trials of a search that is here, too, get the next numbers. They are left out if the two
     searches differ.
 
     Args:
+        theirs: The ``sound_trials`` of the other database.
         reading: A connection to the other database.
         here: A connection to this database; None if it does not exist.
     """
-    wrong, every = (
-        unsound(reading),
-        reading.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings(),
-    )
-    rows = [dict(row) for row in every if (row["search"], row["number"]) not in wrong]
     new_rows, different = [], []
-    for name, theirs in itertools.groupby(rows, key=lambda row: str(row["search"])):
-        file = name.partition(": ")[0]
+    of_theirs, of_ours = _commands(reading), {} if here is None else _commands(here)
+    for name, rows in itertools.groupby(theirs, key=lambda row: str(row["search"])):
         present = select(trials.c.run_keys, trials.c.number).where(trials.c.search == name)
         numbers = (
             {} if here is None else {row.run_keys: row.number for row in here.execute(present)}
         )
-        missing = [row | {"sweep_id": None} for row in theirs if row["run_keys"] not in numbers]
-        text = None if here is None else file_text(here, file)
+        missing = [{**row, "sweep_id": None} for row in rows if row["run_keys"] not in numbers]
+        file = name.partition(": ")[0]
         if (
             missing
-            and (numbers or text is not None)
-            and not _same_question(text, file_text(reading, file))
+            and here is not None
+            and (numbers or file in of_ours)
+            and not _same_question(
+                _search(here, of_ours.get(file)), _search(reading, of_theirs.get(file))
+            )
         ):
             different.append(name)
             continue
@@ -134,18 +132,18 @@ def new_trials(
     return new_rows, different
 
 
-def copy(reading: Connection, connection: Connection) -> tuple[int, list[str]]:
+def copy(
+    theirs: Sequence[Mapping[str, Any]], reading: Connection, connection: Connection
+) -> tuple[int, list[str]]:
     """Copy ``new_trials``, and the texts of new searches; return the number of trials, and the
     searches that are left out.
     """
-    missing, different = new_trials(reading, connection)
-    wrong = unsound_rows(reading, sweeps)
+    missing, different = new_trials(theirs, reading, connection)
+    of_theirs, of_ours = _commands(reading), _commands(connection)
     for name in dict.fromkeys(row["search"].partition(": ")[0] for row in missing):
-        theirs = select(sweeps).where(
-            sweeps.c.name == name, OF_SEARCH, sweeps.c.id.not_in([number for (number,) in wrong])
-        )
-        row = reading.execute(theirs.order_by(sweeps.c.id.desc()).limit(1)).mappings().first()
-        if row is not None and file_text(connection, name) is None:
+        if name not in of_ours:
+            command = select(sweeps).where(sweeps.c.id == of_theirs[name])
+            row = reading.execute(command).mappings().one()
             status = "interrupted" if row["status"] == "running" else row["status"]
             values = {key: value for key, value in row.items() if key != "id"} | {"status": status}
             connection.execute(insert(sweeps).values(values))
@@ -154,32 +152,81 @@ def copy(reading: Connection, connection: Connection) -> tuple[int, list[str]]:
     return len(missing), different
 
 
-def _same_question(text: str | None, other: str | None) -> bool:
-    """Return True if the files of two stored searches are spelled the same, except for keys that
-    may change.
+def _rows(connection: Connection) -> list[dict[str, Any]]:
+    every = select(trials).order_by(trials.c.search, trials.c.number)
+    return [dict(row) for row in connection.execute(every).mappings()]
+
+
+def stored_search(connection: Connection, name: str) -> Search:
+    """Return the stored search with a file's name.
+
+    Raises:
+        DatabaseError: Its text is missing, or is not a search's.
     """
+    search = _search(connection, _commands(connection).get(name))
+    if isinstance(search, str):
+        raise DatabaseError(f"search {name} cannot be read: {search}. Try: dynabro db check")
+    return search
+
+
+def _commands(connection: Connection) -> dict[str, int]:
+    """Return the ids of the last sound command on the file of each search, by the file's name."""
+    wrong = unsound_rows(connection, sweeps)
+    rows = select(sweeps.c.id, sweeps.c.name).where(OF_SEARCH).order_by(sweeps.c.id)
+    return {name: number for number, name in connection.execute(rows) if (number,) not in wrong}
+
+
+def _search(connection: Connection, command: int | None) -> Search | str:
+    """Return the search of a command, or the reason why it cannot be read."""
+    if command is None:
+        return "its text is missing"
+    text = select(sweeps.c.yaml, sweeps.c.name).where(sweeps.c.id == command)
+    return _parsed(*connection.execute(text).one())
+
+
+@functools.cache  # merge reads all texts before it holds the database
+def _parsed(text: str, name: str) -> Search | str:
+    from dynabro_cli.grid.search_file import parse_search  # it loads all components
+
     try:
-        first, second = (
-            {k: v for k, v in yaml.safe_load(question or "").items() if k not in CHANGEABLE}
-            for question in (text, other)
-        )
-    except (AttributeError, ValueError, RecursionError, yaml.YAMLError):
-        return False
-    return bool(first == second)
+        return parse_search(text, name)
+    except SpecError as error:
+        return f"{error.problems[0]:.{MOST_REASON}}"
 
 
-def _is_sound(row: Mapping[str, Any] | RowMapping) -> bool:
-    """Return True if the texts of a trial are what ``begin`` writes."""
+def _same_question(search: Search | str, other: Search | str) -> bool:
+    """Return True if two stored searches are spelled the same, except for keys that may change."""
+    from dynabro_cli.grid.search_file import fixed_part
+
+    return (
+        not isinstance(search, str)
+        and not isinstance(other, str)
+        and fixed_part(search) == fixed_part(other)
+    )
+
+
+def _problem(row: Mapping[str, Any], search: Search | str) -> str | None:
+    """Return the problem of a trial's texts, which ``begin`` cannot have written; None if it wrote
+    them.
+    """
     try:
         parameters, keys = json.loads(row["parameters"]), json.loads(row["run_keys"])
     except (ValueError, TypeError, RecursionError):
-        return False
-    return (
-        isinstance(parameters, dict)
-        and isinstance(keys, list)
-        and all(isinstance(key, str) for key in keys)
-        and bool(keys)
-    )
+        parameters = keys = None
+    if (
+        not isinstance(parameters, dict)
+        or not isinstance(keys, list)
+        or not keys
+        or not all(isinstance(key, str) for key in keys)
+    ):
+        return "its parameters or run keys cannot be read"
+    if isinstance(search, str):
+        return f"its search cannot be read ({search})"
+    try:
+        search.space.stored(parameters)
+    except ValueError as error:
+        return f"its parameters are not of its search: {error}"
+    return None
 
 
 def take_over(
@@ -224,49 +271,10 @@ def take_over(
 
 def unsound(connection: Connection) -> dict[tuple[Any, ...], str]:
     """Return the problem of each trial that dynabro cannot have written, by search and number."""
-    table = connection.execute(select(trials).order_by(trials.c.search, trials.c.number))
-    rows = {(row["search"], row["number"]): row for row in table.mappings()}
-    problems = {
-        place: "its parameters or run keys cannot be read"
-        for place, row in rows.items()
-        if not _is_sound(row)
-    }
-    sound = {place: row for place, row in rows.items() if place not in problems}
-    problems |= _of_other_kinds(sound)
-    files = {str(search).partition(": ")[0] for search, _ in sound}
-    wrong = {number for (number,) in unsound_rows(connection, sweeps)}
-    unread = {file for file in files if not _is_described(connection, file, wrong)}
-    problems |= {
-        place: "the row of its search in sweeps has no readable text"
-        for place in sound
-        if str(place[0]).partition(": ")[0] in unread
-    }
+    problems, commands = {}, _commands(connection)
+    for name, rows in itertools.groupby(_rows(connection), key=lambda row: row["search"]):
+        search = _search(connection, commands.get(str(name).partition(": ")[0]))
+        for row in rows:
+            if (problem := _problem(row, search)) is not None:
+                problems[name, row["number"]] = problem
     return problems | unsound_rows(connection, trials)
-
-
-def _of_other_kinds(rows: Mapping[Any, Mapping[str, Any] | RowMapping]) -> dict[Any, str]:
-    """Return the problem of each trial with a parameter that is neither a text nor a number, or is
-    a text where most trials of the search have a number, or the other way round.
-    """
-    values: dict[tuple[str, str], dict[Any, type[Any] | None]] = {}
-    for place, row in rows.items():
-        for name, value in json.loads(row["parameters"]).items():
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            kind = str if isinstance(value, str) else float if number else None
-            values.setdefault((place[0], name), {})[place] = kind
-    problems = {}
-    for (_, name), kinds in values.items():
-        usual = Counter(filter(None, kinds.values())).most_common(1)
-        for place, kind in kinds.items():
-            if not usual or kind is not usual[0][0]:
-                problems[place] = f"its parameter {name} is of another type than in other trials"
-    return problems
-
-
-def _is_described(connection: Connection, file: str, wrong: Collection[int]) -> bool:
-    """Return True if the last sound row of a search's command has a text that says what it
-    optimises.
-    """
-    rows = select(sweeps.c.yaml).where(sweeps.c.name == file, OF_SEARCH, sweeps.c.id.not_in(wrong))
-    text = connection.execute(rows.order_by(sweeps.c.id.desc()).limit(1)).scalar()
-    return described(text) is not None

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Connection
 
 from dynabro_cli.analysis import search_findings
-from dynabro_cli.search.file import Search
+from dynabro_cli.grid.search_file import Search
 from tests.cli.conftest import Dynabro
 from tests.own import fresh
 
@@ -54,8 +54,8 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from dynabro_cli.executors._api import Options
     from dynabro_cli.executors.sweep import make_all
     from dynabro_cli.grid.plan import plan
+    from dynabro_cli.grid.search_file import parse_search
     from dynabro_cli.grid.sweep_file import parse_sweep
-    from dynabro_cli.search.file import parse_search
     from dynabro_cli.store.open.engine import open_for_writing
     from dynabro_cli.store.standing import Standing
     from tests.executors.made_runs import Log
@@ -232,6 +232,39 @@ def test_the_section_of_the_report(dynabro: Dynabro, searched: Path, folder: Pat
     assert "moving: " not in text
     assert " over 3 seeds" in text
     assert "the repeated seeds count" in text
+
+
+@pytest.mark.parametrize(
+    "text", ["minimize: [1]", "minimize:", "then: [1]", "then: {seeds: 5, x: 1}"]
+)
+def test_a_search_that_cannot_be_read_breaks_no_page(
+    dynabro: Dynabro, searched: Path, folder: Path, text: str
+) -> None:
+    path = folder / "damaged.db"
+    path.write_bytes(searched.read_bytes())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        (yaml,) = connection.execute("SELECT yaml FROM sweeps WHERE name = 'moving'").fetchone()
+        key = text.partition(":")[0]
+        lines = [text if line.startswith(f"{key}:") else line for line in yaml.splitlines()]
+        assert text in lines
+        connection.execute("UPDATE sweeps SET yaml = ? WHERE name = 'moving'", ["\n".join(lines)])
+    left_out = "6 trials left out, one of search moving: aggregator="
+    for words in (("report",), ("plot", "static"), ("leaderboard", "static")):
+        out = "o.html" if words == ("report",) else "o"
+        outcome = dynabro(*words, "--db", str(path), "--out", out)
+        assert outcome.code == 0, outcome.err
+        assert (left_out in outcome.err) is (words == ("report",)), outcome.err
+    for words in (("plot", "moving"), ("leaderboard", "moving")):
+        outcome = dynabro(*words, "--db", str(path), "--out", "p")
+        assert outcome.code == 66
+        assert left_out in outcome.err
+        assert "Traceback" not in outcome.err
+    checked = dynabro("db", "check", "--db", str(path))
+    assert checked.code == 65
+    assert (
+        "of moving: aggregator=mean: its search cannot be read (moving:"
+        in checked.out + checked.err
+    )
 
 
 def test_the_leaderboard(dynabro: Dynabro, searched: Path, folder: Path) -> None:

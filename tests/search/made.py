@@ -14,8 +14,8 @@ from dynabro_cli.events import Event
 from dynabro_cli.executors import backends
 from dynabro_cli.executors._api import Options, Outcome
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.grid.search_file import Search, parse_search
 from dynabro_cli.search.conduct import conduct
-from dynabro_cli.search.file import Search, parse_search
 from dynabro_cli.search.outlook import outlook
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.read.searches import Trial

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.grid.sweep_file import Axis
-from dynabro_cli.search.file import (
+from dynabro_cli.grid.search_file import (
     Then,
     as_document,
     as_yaml,
@@ -14,8 +13,9 @@ from dynabro_cli.search.file import (
     parse_search,
     set_values,
 )
+from dynabro_cli.grid.search_space import Range
+from dynabro_cli.grid.sweep_file import Axis
 from dynabro_cli.search.outlook import outlook
-from dynabro_cli.search.space import Range
 
 pytest.importorskip("optuna")
 

@@ -13,12 +13,15 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
 from dynabro_cli import events
+from dynabro_cli.analysis.searches import read_searches
 from dynabro_cli.errors import BusyError, DatabaseError, NotFoundError, SpecError
+from dynabro_cli.grid import search_file
 from dynabro_cli.store import trials
 from dynabro_cli.store.care import merge as merge_module
 from dynabro_cli.store.care.check import check
@@ -327,15 +330,7 @@ def test_an_unsound_run_is_left_out(sql: str, problem: str, database: str, other
     ],
 )
 def test_an_unsound_search_is_left_out(sql: str, problem: str, database: str, other: str) -> None:
-    engine = open_for_writing(other)
-    yaml = "name: s\nsearch: {attack: [sf]}\nminimize: final_accuracy\n"
-    with SweepEntry(
-        engine, name="s", runs=1, listed={}, jobs=1, executor="local", text=lambda _: yaml
-    ) as entry:
-        record(engine, sound.run(1))
-        with engine.begin() as connection:
-            trials.begin(connection, "s", 0, entry.id, {"attack": 0}, [sound.key(1)])
-    engine.dispose()
+    searched(other)
     # a stranger's tables have neither keys nor checks
     with contextlib.closing(sqlite3.connect(other)) as raw, raw:
         raw.executescript(
@@ -346,12 +341,129 @@ def test_an_unsound_search_is_left_out(sql: str, problem: str, database: str, ot
         raw.execute(sql)
     merged = merge(other, database)
     assert merged.copied == [sound.key(1)]
-    lines = [line.partition(" (")[0] for line in merged.unsound_rows]
-    if "sweeps" in sql:  # the trial has no description then
-        problem = f"{problem};trial 0 of s: the row of its search in sweeps has no readable text"
-    assert lines == problem.split(";")
-    assert "of s:" in problem or read(database, "SELECT COUNT(*) FROM sweeps") == [(0,)]
+    first, *others = merged.unsound_rows
+    assert first.partition(" (")[0] == problem
+    lost = ["trial 0 of s: its search cannot be read (its text is missing)"]
+    assert others == (lost if problem.startswith("sweep") else [])
+    assert read(database, "SELECT COUNT(*) FROM sweeps") == [(0,)]
+    assert read(database, "SELECT COUNT(*) FROM trials") == [(0,)]
     assert check(database).problems == []
+
+
+TEXT = """name: s
+search: {attack: [sf, "ipm:epsilon={0.5..20 log}"], learning_rate: ["{0.001..0.1 log}"]}
+minimize: final_accuracy
+trials: 3
+"""
+CHOICES = {"attack": "sf", "learning_rate": 0.01}
+
+
+def searched(
+    path: str, text: str = TEXT, parameters: dict[str, Any] | None = None, number: int = 1
+) -> None:
+    """Write a database with one run, of one trial of a search."""
+    engine = open_for_writing(path)
+    with SweepEntry(
+        engine, name="s", runs=1, listed={}, jobs=1, executor="local", text=lambda _: text
+    ) as entry:
+        record(engine, sound.run(number))
+        with engine.begin() as connection:
+            keys = [sound.key(number)]
+            trials.begin(connection, "s", 0, entry.id, parameters or CHOICES, keys)
+    engine.dispose()
+
+
+def grown(levels: int) -> str:
+    """A short text whose aliases stand for a list of ten to the power of so many values."""
+    lines = ["y0: &y0 1"]
+    lines += [f"y{n}: &y{n} [{', '.join([f'*y{n - 1}'] * 10)}]" for n in range(1, levels)]
+    return "\n".join([TEXT, *lines, ""])
+
+
+FOREIGN = [
+    (grown(16), "s:6: aliases (*name) are not read here"),
+    (TEXT + "description: &a [*a]\n", "s:5: aliases (*name) are not read here"),
+    (TEXT.replace("final_accuracy", "[1]"), "s:3: minimize must be a text"),
+    (TEXT.replace("final_accuracy", "5"), "s:3: minimize=5 is not legal"),
+    (TEXT.replace("final_accuracy", ""), "s:3: minimize must be a text"),
+    (TEXT.replace("final_accuracy", "2026-01-01"), "s:3: minimize=2026-01-01 is not legal"),
+    (TEXT + "then: [1]\n", "s:5: then: it has no seeds"),
+    (TEXT + "then: {seeds: x}\n", "s:5: seeds=x is not legal"),
+    (TEXT + "base: " + "{a: " * 400 + "}" * 400, "s: it is nested too deeply"),
+    (TEXT + "base: " + "[" * 100_000, "s: it is nested too deeply"),
+    ("a\nsearch: " + "x" * 1_000_001, "s: it has more than 1,000,000 characters"),
+    ("\nsearch: !!python/object/apply:os.getcwd []\n", "s:2: tags such as"),
+]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("text", "problem"), FOREIGN, ids=[str(n) for n in range(len(FOREIGN))])
+def test_a_foreign_search_is_read_as_a_file_is(
+    text: str, problem: str, database: str, other: str
+) -> None:
+    """What would be refused as a file is left out, and never reaches a reader of results."""
+    searched(database)
+    searched(other, text)
+    (found,) = check(other).problems
+    assert found.startswith(f"trial 0 of s: its search cannot be read ({problem}"), found
+    for dry_run in (True, False):
+        merged = merge(other, database, dry_run=dry_run)
+        assert (merged.trials, merged.unsound_rows) == (0, [found])
+    engine = open_read_only(other)
+    with (
+        pytest.warns(UserWarning, match="1 trial left out, one of search s: its search cannot be"),
+        pytest.raises(NotFoundError, match="no trial of a search is stored here"),
+    ):
+        read_searches(engine, None)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"attack": "sf", "learning_rate": "x"},
+        {"attack": "sf", "learning_rate": True},
+        {"attack": "sf", "learning_rate": 1e300},
+        {"attack": "sf", "learning_rate": [0.01]},
+        {"attack": "sf", "learning_rate": None},
+        {"attack": "sf"},
+        {"attack": 0, "learning_rate": 0.01},
+        {"attack": "alie", "learning_rate": 0.01},
+        CHOICES | {"budget": 7},
+        {"attack": "ipm:epsilon={0.5..20 log}", "learning_rate": 0.01},
+    ],
+    ids=str,
+)
+def test_choices_that_the_search_does_not_have_are_left_out(
+    parameters: dict[str, Any], database: str, other: str
+) -> None:
+    searched(other, TEXT, parameters)
+    (found,) = check(other).problems
+    assert found.startswith("trial 0 of s: its parameters are not of its search: ")
+    merged = merge(other, database)
+    assert (merged.trials, merged.unsound_rows) == (0, [found])
+
+
+def test_texts_of_searches_are_read_before_the_database_is_held(
+    database: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading a long text takes seconds, in which no other command could write."""
+    searched(database, TEXT)
+    searched(other, TEXT.replace("trials: 3", "trials: 4"), number=2)
+    parse, held = search_file.parse_search, []
+
+    def parsed(text: str, name: str) -> Any:
+        with contextlib.closing(sqlite3.connect(database, timeout=0)) as raw:
+            try:
+                raw.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                held.append(text)
+        return parse(text, name)
+
+    trials._parsed.cache_clear()
+    monkeypatch.setattr(search_file, "parse_search", parsed)
+    assert merge(other, database).trials == 1
+    assert held == []
+    assert trials._parsed.cache_info().misses == 2
 
 
 @pytest.mark.thorough

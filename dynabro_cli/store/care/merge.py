@@ -175,8 +175,12 @@ class _Merger:
         self._files = SideFiles.of(self._engine.url)
 
     def merge(self, there: list[RowMapping], progress: Progress) -> None:
+        theirs = trials.sound_trials(self._reading)
         with translated_errors(self._database), self._engine.connect() as connection:
             here = _by_key(connection)
+        # reads the texts of searches, which takes time, before the database is held
+        with snapshot(self._database) as connection:
+            trials.new_trials(theirs, self._reading, connection)
         self._merged.versions = _versions(there, here)
         for done, row in enumerate(there):
             progress(done, len(there))
@@ -193,7 +197,7 @@ class _Merger:
             with translated_errors(self._database), self._engine.begin() as connection, _refusals():
                 self._merged.kappas = kappas.copy(self._reading, connection)
                 self._merged.trials, self._merged.other_searches = trials.copy(
-                    self._reading, connection
+                    theirs, self._reading, connection
                 )
         except _RefusedError as error:
             # both were in one transaction, which is rolled back: nothing that was counted is stored
@@ -280,19 +284,19 @@ def _rehearse(
     reading: Connection, there: list[RowMapping], database: str, merged: Merged, progress: Progress
 ) -> None:
     """Note what a merge would do with the database as it is now."""
-    path = sqlite_path(database)
+    path, theirs = sqlite_path(database), trials.sound_trials(reading)
     if path is not None and (not path.exists() or not path.stat().st_size):
         for row in there:
             _note(merged, _decide(row, None, None), row, None)
         merged.kappas, merged.trials = (
             len(kappas.new_findings(reading, None)),
-            len(trials.new_trials(reading, None)[0]),
+            len(theirs),
         )
         return
     with snapshot(database) as connection:
         refuse_view_and_trigger_problems(schema_of(connection), database, writing=True)
         merged.kappas = len(kappas.new_findings(reading, connection))
-        fresh, merged.other_searches = trials.new_trials(reading, connection)
+        fresh, merged.other_searches = trials.new_trials(theirs, reading, connection)
         merged.trials = len(fresh)
         here = _by_key(connection)
         merged.versions = _versions(there, here)

@@ -7,39 +7,13 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import yaml
 from sqlalchemy import Column, ColumnElement, Connection, Engine, RowMapping, func, select
 
 from dynabro_cli.errors import SpecError
+from dynabro_cli.grid.goals import GOALS
 from dynabro_cli.store.open.translation import translated_errors
 from dynabro_cli.store.tables import RESULT_STATUSES, evaluations, runs, sweeps, trials
 
-
-class Goal(NamedTuple):
-    """A number of a run to optimise.
-
-    Attributes:
-        title: Its name in words.
-        evaluated: The column of ``evaluations`` with the number during the run.
-        final: The column of ``runs`` with the number at the end; None if only the last evaluation
-            has it.
-        worst: The number of a run that diverged, or whose number is not finite: the worst for who
-            learns.
-    """
-
-    title: str
-    evaluated: str
-    final: str | None
-    worst: float
-
-
-GOALS = {
-    "final_accuracy": Goal("final test accuracy", "test_accuracy", "final_accuracy", 0.0),
-    "final_loss": Goal("final test loss", "test_loss", "final_loss", math.inf),
-    "final_gap": Goal("final gap f(x) - f*", "gap", "final_gap", math.inf),
-    "validation_accuracy": Goal("final validation accuracy", "validation_accuracy", None, 0.0),
-    "validation_loss": Goal("final validation loss", "validation_loss", None, math.inf),
-}
 OF_SEARCH = sweeps.c.yaml.contains("\nsearch:")
 """SQL condition for rows of ``sweeps`` that describe a search; NULL for a row without a text."""
 MOST_KEYS = 500
@@ -138,19 +112,6 @@ def file_text(connection: Connection, name: str) -> str | None:
     """
     column = select(sweeps.c.yaml).where(sweeps.c.name == name, OF_SEARCH)
     return connection.execute(column.order_by(sweeps.c.id.desc()).limit(1)).scalar()
-
-
-def described(text: str | None) -> dict[str, Any] | None:
-    """Return the mapping of a search's file; None unless it says what to optimise, as for a text
-    that dynabro has not written.
-    """
-    try:
-        document = yaml.safe_load(text or "")
-    except (ValueError, RecursionError, yaml.YAMLError):
-        return None
-    sound = isinstance(document, dict) and isinstance(document.get("then") or {}, dict)
-    goals = [document.get(way) for way in ("minimize", "maximize")] if sound else []
-    return document if any(isinstance(goal, str) and goal in GOALS for goal in goals) else None
 
 
 def is_sweep(connection: Connection, name: str) -> bool:

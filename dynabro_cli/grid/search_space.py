@@ -7,9 +7,9 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from dynabro_cli.components import format_value
 from dynabro_cli.components.parameters import parse_number
@@ -38,6 +38,36 @@ class Suggests(Protocol):
     def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int:
         """Choose a whole number."""
         ...
+
+
+class Stored:
+    """The parameters of a stored trial, as choices; ValueError if one is not in the space.
+
+    Attributes:
+        unused: Names of the parameters that have not been asked for.
+    """
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self._parameters, self.unused = parameters, set(parameters)
+
+    def suggest_categorical(self, name: str, choices: Sequence[str]) -> str:
+        """Return the text."""
+        return str(self._checked(name, lambda value: value in choices))
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        """Return the number."""
+        return float(self._checked(name, lambda value: low <= value <= high, int, float))
+
+    def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int:
+        """Return the whole number."""
+        return int(self._checked(name, lambda value: low <= value <= high, int))
+
+    def _checked(self, name: str, legal: Callable[[Any], bool], *kinds: type) -> Any:
+        value = self._parameters.get(name)
+        if type(value) not in (kinds or (str,)) or not legal(value):
+            raise ValueError(f"parameter {name} is missing, or is not in the search space")
+        self.unused.discard(name)
+        return value
 
 
 @dataclass(frozen=True)
@@ -246,6 +276,18 @@ class Space:
                 f"search does not vary {next(iter(remaining))}. Try: fields of the search space"
             )
         return parsed
+
+    def stored(self, parameters: Mapping[str, Any]) -> dict[str, str]:
+        """Return the fields of a stored trial, by name.
+
+        Raises:
+            ValueError: The parameters are not exactly those of a choice from this space.
+        """
+        choices = Stored(parameters)
+        texts = self.chosen(choices)
+        if choices.unused:
+            raise ValueError("there is a parameter that the search does not have")
+        return texts
 
     @property
     def has_ranges(self) -> bool:

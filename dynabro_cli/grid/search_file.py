@@ -16,7 +16,9 @@ from dynabro_cli.components import parse_whole
 from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import CHAIN, RunSpec, fields
+from dynabro_cli.grid.goals import GOALS
 from dynabro_cli.grid.plan import Exclusions, meanings
+from dynabro_cli.grid.search_space import RANGE, Entry, Space, space_of
 from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word
 from dynabro_cli.grid.sweep_file import (
     KEYS,
@@ -36,8 +38,6 @@ from dynabro_cli.grid.sweep_lookup import (
     without,
 )
 from dynabro_cli.limits import MOST_CHARACTERS
-from dynabro_cli.search.space import RANGE, Entry, Space, space_of
-from dynabro_cli.store.read.searches import GOALS
 
 SEARCH_KEYS = (
     *KEYS,
@@ -61,6 +61,18 @@ SEEDS = "seeds"
 PRUNERS = ("none", "median", "successive-halving", SEEDS)
 DIVERGED = ("worst", "skip")
 MOST_TRIALS = 100_000
+CHANGEABLE = (
+    "description",
+    "plugins",
+    "grid",
+    "first",
+    "trials",
+    "sampler",
+    "sampler_seed",
+    "pruner",
+    "then",
+)
+"""Keys of a search's file that may change while trials are added."""
 SETTABLE = ("trials", "sampler", "sampler_seed", "pruner")
 """Keys that ``--set`` can set."""
 
@@ -404,6 +416,11 @@ def parse_search(text: str, source: str) -> Search:
             ``source:line: problem``.
     """
     return _Reading(source).search(read_mapping(text, source, SEARCH_KEYS))
+
+
+def fixed_part(search: Search) -> dict[str, Any]:
+    """Return a search's document without the keys that may change while trials are added."""
+    return {key: value for key, value in as_document(search).items() if key not in CHANGEABLE}
 
 
 def is_search(name: str) -> bool:
