@@ -281,7 +281,7 @@ class Space:
         """Return the fields of a stored trial, by name.
 
         Raises:
-            ValueError: The parameters are not exactly those of a choice from this space.
+            ValueError: The parameters are not exactly the parameters of a choice from this space.
         """
         choices = Stored(parameters)
         texts = self.chosen(choices)

@@ -9,10 +9,10 @@ the rest of the state is here.
 from __future__ import annotations
 
 import io
-import pickle
 import warnings
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -102,19 +102,57 @@ class Checkpoint:
             if content["state"].keys() != {field.name for field in fields(State)}:
                 raise ValueError(content["state"])
             content |= {"state": State(**content["state"]), "totals": Totals(**content["totals"])}
-            return cls(**content)
-        except (
-            RuntimeError,
-            pickle.UnpicklingError,
-            EOFError,
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-        ) as error:
+            checkpoint = cls(**content)
+            state, totals, mask = checkpoint.state, checkpoint.totals, checkpoint.state.mask
+            if (
+                not _is_a(checkpoint, cls)
+                or (state.round, state.spent) != (totals.rounds, totals.budget_spent)
+                or (mask is not None and (mask.shape, mask.dtype) != ((spec.workers,), torch.bool))
+            ):
+                raise ValueError("a value is of the wrong kind")
+            return checkpoint
+        except CheckpointError:
+            raise
+        except Exception as error:  # any content is possible; the run then starts over
             raise CheckpointError(
                 f"the checkpoint cannot be read ({type(error).__name__})"
             ) from error
+
+    def check(self, start: Checkpoint) -> None:
+        """Raise CheckpointError unless all tensors have the shapes and types of those that the run
+        has at its start. What the first rounds add to a state is not compared.
+        """
+        if not _fits(self, start):
+            raise CheckpointError("the checkpoint's values do not have the shapes of the run's")
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Return True if a value is of a kind, in the notation of annotations; numbers of anything are
+    at least 0.
+    """
+    parts = get_args(kind)
+    if is_dataclass(kind):
+        kinds = get_type_hints(kind).items()
+        return isinstance(value, kind) and all(_is_a(getattr(value, n), k) for n, k in kinds)
+    if get_origin(kind) is UnionType:
+        return any(_is_a(value, part) for part in parts)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(
+            _is_a(name, parts[0]) and _is_a(item, parts[1]) for name, item in value.items()
+        )
+    if kind is int:
+        return type(value) is int and value >= 0
+    return isinstance(value, (int, float) if kind is float else get_origin(kind) or kind)
+
+
+def _fits(value: Any, start: Any) -> bool:
+    if isinstance(start, Tensor):
+        return (value.shape, value.dtype) == (start.shape, start.dtype)
+    if isinstance(start, dict):
+        return all(name in value and _fits(value[name], start[name]) for name in start)
+    if is_dataclass(start):
+        return all(_fits(getattr(value, f.name), getattr(start, f.name)) for f in fields(start))
+    return True
 
 
 def _whole(value: Any) -> Any:

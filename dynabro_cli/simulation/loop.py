@@ -372,7 +372,12 @@ class Simulation:
         return self._parts.problem.weights()
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Resume from a checkpoint of the same run."""
+        """Resume from a checkpoint of the same run.
+
+        Raises:
+            CheckpointError: Its values do not have the shapes of this run's.
+        """
+        checkpoint.check(self._checkpoint())
         problem, device = self._parts.problem, self._parts.problem.x.device
         self._state, self._totals = checkpoint.state, checkpoint.totals
         # identities are drawn on the CPU, so their states stay there

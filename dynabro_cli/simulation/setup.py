@@ -337,7 +337,11 @@ def _prepare(
         "code_digests": code
     }
     if checkpoint is not None:
-        simulation.restore(checkpoint)
+        try:
+            simulation.restore(checkpoint)
+        except CheckpointError as error:
+            simulation, started = _prepare(run, device, compile, load)
+            return simulation, dataclasses.replace(started, unused=str(error))
     how, notes = simulation.how, tuple[str, ...](getattr(data, "notes", ()))
     notes += gpu_kernels.notes() if compiler.reason == "triton" else ()
     if reason := how.get("gradients_reason"):

@@ -338,8 +338,8 @@ def test_where_a_run_diverges_does_not_depend_on_checkpoints() -> None:
     assert repr(rows(made(run, wanted=lambda: True))) == repr(rows(clean))
 
 
-def rewritten(data: bytes, **changes: object) -> bytes:
-    content = torch.load(io.BytesIO(data), weights_only=True) | changes
+def rewritten(data: bytes, whole: dict[str, Any] | None = None, **changes: object) -> bytes:
+    content = torch.load(io.BytesIO(data), weights_only=True) | changes if whole is None else whole
     file = io.BytesIO()
     torch.save(content, file)
     return file.getvalue()
@@ -360,6 +360,61 @@ def zipped(content: Any) -> bytes:
     file = io.BytesIO()
     torch.save(content, file, pickle_protocol=4)
     return file.getvalue()
+
+
+def changed_in(content: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
+    """The content of a checkpoint with another value at a place such as ``state.round``."""
+    name, _, rest = place.partition(".")
+    return content | {name: changed_in(content[name], rest, value) if rest else value}
+
+
+WRONG_VALUES = [
+    ("totals", "a text"),
+    ("totals", [1, 2]),
+    ("totals.rounds", -3),
+    ("totals.rounds", 3.0),
+    ("totals.rounds", 4),
+    ("totals.switches", True),
+    ("totals.squared_gradients", "0.5"),
+    ("state", None),
+    ("state.round", -1),
+    ("state.round", 10**30),
+    ("state.spent", None),
+    ("state.mask", torch.zeros(4, dtype=torch.bool)),
+    ("state.mask", torch.zeros(9)),
+    ("state.mask", [True] * 9),
+    ("state.method", None),
+    ("state.method", {"momentum": [0.0]}),
+    ("state.method", {1: torch.zeros(2)}),
+    ("state.attack", {"other": torch.zeros(9)}),
+    ("x", torch.zeros(3)),
+    ("x", torch.zeros(())),  # it could be copied to any shape
+    ("x", None),
+    ("x", "x"),
+    ("buffers", torch.zeros(5)),
+    ("squares", 1.0),
+    ("squares", torch.zeros(2)),
+    ("loss", torch.zeros((), dtype=torch.int64)),
+    ("loss_count", torch.zeros(0)),
+    ("noise_bound", "1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    WRONG_VALUES,
+    ids=[str(n) for n in range(len(WRONG_VALUES))],
+)
+def test_a_checkpoint_with_a_value_of_another_kind_is_not_used(place: str, value: Any) -> None:
+    run = resolve(RunSpec(**DIGITS, method="momentum", attack="gaussian"))
+    _, checkpoint = interrupted(run, 3)
+    content = torch.load(io.BytesIO(checkpoint.data), weights_only=True)
+    happened = made(run, resume=rewritten(b"", changed_in(content, place, value)))
+    assert isinstance(happened[0], events.Started)
+    assert happened[0].resumed is None
+    assert happened[0].unused is not None
+    assert happened[0].unused.startswith("the checkpoint")
+    assert repr(rows(happened)) == repr(rows(made(run)))
 
 
 @pytest.mark.thorough
