@@ -15,12 +15,15 @@ from dynabro_cli.cli.output import emit, save_csv, save_parquet, tell_of_code, w
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.components.digests import compare
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
+from dynabro_cli.executors.interruptions import end_after
 from dynabro_cli.experiment.spec import fields, full_name
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 MOST_SECONDS = 1_000_000
+STUCK_SECONDS = 1.0
+"""Seconds from the end of a time limit until a statement that goes on ends its process."""
 """Largest time limit."""
 MOST_LISTED = 40
 """Runs that are listed without ``--limit``."""
@@ -241,9 +244,17 @@ def query(
             f"timeout={timeout:g}: it must be more than 0, and at most {MOST_SECONDS}. Try: "
             "--timeout 10"
         )
+    # SQLite is stopped between its operations, and one call of a function is one operation
+    end = None
+    if timeout is not None:
+        end = end_after(timeout + STUCK_SECONDS, queries.too_late(timeout))
     engine = open_read_only(db)
-    table = queries.query(engine, sql, timeout=timeout)
-    emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
+    try:
+        table = queries.query(engine, sql, timeout=timeout)
+        emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
+    finally:
+        if end is not None:
+            end.cancel()
     queries.warn_of_missed(engine, sql)
     if line := queries.thinned_note(engine, sql):
         warn(line)

@@ -5,6 +5,7 @@ end.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError
 from dynabro_cli.executors._api import PREEMPTING
@@ -28,6 +29,8 @@ arrived: list[int] = []
 """Signals that came without a run in progress: an import or SQLite may drop the exception of the
 handler.
 """
+handled: list[float] = [-math.inf]
+"""The times at which a handler of signals has run."""
 USUAL: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
     **dict.fromkeys(PREEMPTING, signal.SIG_DFL),
@@ -43,11 +46,41 @@ class Interrupted(BaseException):
 
 def handle_signals() -> None:
     """Handle the signals that end a command while no run is in progress, unless the program has its
-    own handlers.
+    own handlers; end the process if they cannot run.
     """
     for number, usual in USUAL.items():
         if signal.getsignal(number) is usual:
             signal.signal(number, handle_signal)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(reading,), daemon=True, name="dynabro signals").start()
+
+
+def _watch(pipe: int) -> None:
+    """End the process if the handler of a signal has not run after ``HARD_SECONDS``.
+
+    Python's handlers wait for the main thread, which may be in a long call of native code, such as
+    one function of SQLite. The system writes each signal's number to the pipe at once.
+    """
+    while number := os.read(pipe, 1):
+        begun = time.monotonic() - ONE_SECONDS
+        handler = signal.getsignal(number[0])
+        if getattr(handler, "__func__", handler) in (handle_signal, Interruptions._handle):
+            while handled[-1] < begun and time.monotonic() < begun + ONE_SECONDS + HARD_SECONDS:
+                time.sleep(0.05)
+            if handled[-1] < begun:
+                _end(_ended_by(number[0]))
+
+
+def end_after(seconds: float, error: DynabroError) -> threading.Timer:
+    """Return a timer, started, that ends the process with an error unless it is cancelled: a call
+    of native code cannot be stopped in another way.
+    """
+    timer = threading.Timer(seconds, _end, (error,))
+    timer.daemon = True  # Python waits at its end for any other thread
+    timer.start()
+    return timer
 
 
 def handle_signal(number: int, _frame: FrameType | None) -> None:
@@ -57,6 +90,7 @@ def handle_signal(number: int, _frame: FrameType | None) -> None:
         KeyboardInterrupt: After Ctrl-C.
         PreemptedError: After any other signal.
     """
+    handled.append(time.monotonic())
     arrived.append(number)
     check_arrived()
 
@@ -111,15 +145,13 @@ class Interruptions:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
+        handled.append(time.monotonic())
         if self.signal is not None:
             if time.monotonic() - self._came >= ONE_SECONDS:
-                _end(self.signal)
+                _end(_ended_by(self.signal))
             return
         self.signal, self._came = number, time.monotonic()
-        self._end = threading.Timer(HARD_SECONDS, _end, (number,))
-        # Python waits at its end for any other thread, here for as long as the timer runs
-        self._end.daemon = True
-        self._end.start()
+        self._end = end_after(HARD_SECONDS, _ended_by(number))
         if self._allowed:
             raise Interrupted
 
@@ -145,15 +177,17 @@ class Interruptions:
         return PreemptedError(f"terminated; {text}")
 
 
-def _end(number: int) -> None:
-    """End this process now. Worker processes end with it; stored rows are intact."""
-    # the timer calls this in a separate thread, where sys.exit ends that thread only; and print
-    # could wait for a lock of the stream that the interrupted thread holds
-    code = InterruptedRunError.exit_code if number == signal.SIGINT else PreemptedError.exit_code
+def _ended_by(number: int) -> DynabroError:
+    """Return the error of a process that a signal ends at once. Worker processes end with it."""
+    kind = InterruptedRunError if number == signal.SIGINT else PreemptedError
+    return kind("ended at once; stored rows are intact; the same command resumes what it can")
+
+
+def _end(error: DynabroError) -> NoReturn:
+    """End this process now."""
+    # in a separate thread, sys.exit ends that thread only; and print could wait for a lock of the
+    # stream that the interrupted thread holds
     with contextlib.suppress(OSError):
         cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
-        os.write(
-            2,
-            f"{cursor}dynabro: ended at once; the same command resumes from the last checkpoint\n".encode(),  # noqa: E501
-        )
-    os._exit(code)
+        os.write(2, f"{cursor}dynabro: {error}\n".encode())
+    os._exit(error.exit_code)

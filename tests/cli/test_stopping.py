@@ -106,6 +106,67 @@ def test_a_signal_ends_a_statement_that_does_not_end(
     }
 
 
+ONE_CALLS = (
+    "SELECT instr(hex(zeroblob(20000000)), hex(zeroblob(9000000)) || '1')",
+    "SELECT length(replace(hex(zeroblob(20000000)), hex(zeroblob(9000000)) || '1', ''))",
+    "SELECT length(ltrim(hex(zeroblob(20000000)), replace(hex(zeroblob(500000)), 0, 1) || 0))",
+)
+"""Statements of one operation, between whose steps SQLite asks nobody."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [
+        (signal.SIGINT, 130, ("query", ONE_CALLS[0])),
+        (signal.SIGTERM, 75, ("query", ONE_CALLS[1])),
+        (signal.SIGTERM, 75, ("export", "curves", "--csv", "-", "--where", f"({ONE_CALLS[2]})")),
+    ],
+)
+def test_a_signal_ends_one_call_of_a_function(
+    number: int, code: int, words: tuple[str, ...], results: Path
+) -> None:
+    ended = "ended at once; stored rows are intact; the same command resumes what it can"
+    assert stopped(number, *words) == (code, f"dynabro: {ended}\n")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("sql", ONE_CALLS)
+def test_one_call_of_a_function_ends_when_its_time_is_over(sql: str, results: Path) -> None:
+    command = [sys.executable, "-m", "dynabro_cli", "query", sql, "--timeout", "0.5"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (124, "")
+    stopped = "timeout=0.5: the statement was stopped after 0.5 s. Try: a longer --timeout, or "
+    assert done.stderr.startswith(f"dynabro: {stopped}")
+    assert len(done.stderr.splitlines()) == 1
+
+
+WATCHED = """
+import sqlite3, sys, time
+from dynabro_cli.figures.report import site
+site.MOST_SECONDS = 1.0
+connection = sqlite3.connect(":memory:", factory=site._Watched)
+for sql in sys.argv[1:]:
+    connection.set_progress_handler(lambda: 0, 1000)
+    connection.execute(sql).fetchall()
+    connection.set_progress_handler(None, 1000)
+time.sleep(2)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("statements", "code"), [(("SELECT 1", "SELECT 2"), 0), (("SELECT 1", ONE_CALLS[1]), 124)]
+)
+def test_one_call_of_a_function_ends_the_pages_rather_than_hold_them(
+    statements: tuple[str, ...], code: int
+) -> None:
+    command = [sys.executable, "-c", WATCHED, *statements]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("dynabro: a statement did not stop after " if code else "")
+
+
 CHECKING = """
 import os
 from dynabro_cli.cli.app import main

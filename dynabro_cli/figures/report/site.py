@@ -11,13 +11,15 @@ import re
 import signal
 import socket
 import sqlite3
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from dynabro_cli.errors import InterruptedRunError, SpecError
+from dynabro_cli.errors import InterruptedRunError, SpecError, TimeLimitError
+from dynabro_cli.executors.interruptions import end_after
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.store.open.connections import distrust
 from dynabro_cli.store.open.engine import open_read_only
@@ -79,6 +81,11 @@ OF_VIEWS = {
 """Meanings of the columns of views, except the fields of a run."""
 
 MOST_BYTES = 4 << 20
+MOST_SECONDS = 10.0
+STUCK = TimeLimitError(
+    f"a statement did not stop after {MOST_SECONDS:g} s, and the pages are closed; the database is "
+    "as it was. Try: dynabro query SQL --timeout 60"
+)
 """Largest value that a statement may make."""
 
 App = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
@@ -127,10 +134,12 @@ def site(path: Path) -> App:
         def connect(self, write: bool = False) -> sqlite3.Connection:
             if write:
                 raise sqlite3.OperationalError("the database is read-only here")
-            connection = sqlite3.connect(read_only_uri(path), uri=True, check_same_thread=False)
+            connection = sqlite3.connect(
+                read_only_uri(path), uri=True, check_same_thread=False, factory=_Watched
+            )
             distrust(connection)
             connection.execute("PRAGMA query_only = ON")
-            # a statement is stopped between values, not within one
+            # a statement is stopped between values, not within one; see _Watched, too
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
             return connection
 
@@ -139,6 +148,21 @@ def site(path: Path) -> App:
     pages.add_database(ReadOnly(pages, path=str(path)), name=NAME)
     pages.remove_database("_memory")
     return _of_this_machine(pages.app())
+
+
+class _Watched(sqlite3.Connection):
+    """A connection that ends the process if a statement goes on long after Datasette's time limit:
+    one call of a function cannot be stopped, and three of them would stop all pages.
+    """
+
+    _end: threading.Timer | None = None
+
+    def set_progress_handler(self, handler: Callable[[], Any] | None, n: int) -> None:
+        """Start the time of a statement, as Datasette does, or end it without a handler."""
+        if self._end is not None:
+            self._end.cancel()
+        self._end = None if handler is None else end_after(MOST_SECONDS, STUCK)
+        super().set_progress_handler(handler, n)
 
 
 def described(title: str, thinned: str | None = None) -> dict[str, Any]:

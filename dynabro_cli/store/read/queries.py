@@ -134,13 +134,13 @@ def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[A
         with engine.connect() as connection, within(limit, connection.connection.dbapi_connection):
             for row in _rows(connection, sql):
                 if limit.over:
-                    raise _too_late(timeout)
+                    raise too_late(timeout)
                 yield row
     except UnicodeEncodeError as error:
         raise SpecError("the statement is not UTF-8 text. Try: a SELECT in UTF-8") from error
     except DBAPIError as error:
         if limit.over:
-            raise _too_late(timeout) from error
+            raise too_late(timeout) from error
         reason = first_line(error.orig)
         # a server declares a cursor for the statement
         no_select = re.match(r'syntax error at or near "(\w+)"', reason)
@@ -184,7 +184,8 @@ def _rows(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
         yield from (tuple(map(_as_sqlite, row)) for row in result)
 
 
-def _too_late(timeout: float | None) -> TimeLimitError:
+def too_late(timeout: float | None) -> TimeLimitError:
+    """Return the error of a statement that has taken longer than its time limit."""
     return TimeLimitError(
         f"timeout={timeout:g}: the statement was stopped after {timeout:g} s. Try: a longer "
         "--timeout, or narrow the statement"
