@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from dynabro_cli.components import Registry, parameter
 from dynabro_cli.components.digests import DIGITS
 from dynabro_cli.deferred import np
+from dynabro_cli.errors import NotFoundError
 from dynabro_cli.lazy import torch
+from dynabro_cli.machine.host_memory import free_host_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -174,3 +176,21 @@ class Task(NamedTuple):
 
 
 REGISTRY: Registry[Callable[..., Task]] = Registry("task", "dynabro_cli.tasks")
+
+
+COPIES = 5
+"""Largest number of copies of all values in memory: as read, in the order of channels, and one
+channel as floats.
+"""
+
+
+def check_memory(words: str, size: int) -> None:
+    """Raise NotFoundError if a file's values, of ``size`` bytes when they are unpacked, cannot be
+    held in memory while they are prepared. ``words`` begin the message.
+    """
+    free = free_host_memory()
+    if free is not None and COPIES * size > free:
+        raise NotFoundError(
+            f"{words} about {COPIES * size / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are "
+            "free; make them smaller or fewer"
+        )

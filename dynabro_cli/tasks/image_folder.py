@@ -15,10 +15,17 @@ from dynabro_cli.components import parameter
 from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError, first_line
 from dynabro_cli.lazy import torch
-from dynabro_cli.machine.host_memory import free_host_memory
 from dynabro_cli.machine.strangers_files import files_under, open_regular
 from dynabro_cli.tasks import cifar10, mnist
-from dynabro_cli.tasks._api import REGISTRY, Images, ImageShape, Task, TaskSetting, in_data_dir
+from dynabro_cli.tasks._api import (
+    REGISTRY,
+    Images,
+    ImageShape,
+    Task,
+    TaskSetting,
+    check_memory,
+    in_data_dir,
+)
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -37,10 +44,6 @@ floats) off at 255.
 """
 SIDE = 1 << 12
 MOST_PIXELS = SIDE * SIDE
-COPIES = 5
-"""Largest number of copies of all pixels in memory: as read, in the order of channels, and one
-channel as floats.
-"""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
             )
         if train.size != test.size:
             raise _differing(test.paths[0], test.size, train)
-        check_memory(root, train.bytes + test.bytes)
+        check_memory(f"{root}: its images need", train.bytes + test.bytes)
         (train_images, train_labels), (test_images, test_labels) = (
             read_pictures(train),
             read_pictures(test),
@@ -207,17 +210,6 @@ def _find(root: Path, split: str, side: int | None) -> Pictures:
 
 def is_image(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
-
-
-def check_memory(root: Path, pixels: int) -> None:
-    """Raise NotFoundError if the pixels cannot be held in memory while they are prepared."""
-    free = free_host_memory()
-    if free is not None and COPIES * pixels > free:
-        raise NotFoundError(
-            f"{root}: its images need about {COPIES * pixels / 1e9:.1f} GB of memory, and "
-            f"{free / 1e9:.1f} GB are free; "
-            "make them smaller or fewer"
-        )
 
 
 def _differing(path: str, size: tuple[int, int], pictures: Pictures) -> NotFoundError:

@@ -13,7 +13,7 @@ from dynabro_cli.components import parameter
 from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError, SpecError, first_line
 from dynabro_cli.machine.strangers_files import open_regular
-from dynabro_cli.tasks._api import REGISTRY, Task, TaskSetting
+from dynabro_cli.tasks._api import REGISTRY, Task, TaskSetting, check_memory
 from dynabro_cli.tasks._arrays import make_task
 
 
@@ -87,6 +87,12 @@ def _load(parameters: Parameters, setting: TaskSetting) -> Sequence[Any]:
                         f"{', '.join(file) or 'no arrays'}. "
                         f"Try: npz:file={name},X=NAME,y=NAME, or {advice.removeprefix('Try: ')}"
                     )
+                sizes = {
+                    info.filename.removesuffix(".npy"): info.file_size
+                    for info in file.zip.infolist()
+                }
+                size = sum(sizes[array] for array in wanted)
+                check_memory(f"task=npz: {path}: its arrays need", size)
                 return [file[array] for array in wanted]
     except (NotFoundError, SpecError):
         raise

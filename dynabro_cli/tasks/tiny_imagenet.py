@@ -9,8 +9,8 @@ from dynabro_cli.components import NoParameters
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.machine.strangers_files import files_under
 from dynabro_cli.tasks import cifar10
-from dynabro_cli.tasks._api import REGISTRY, Images, ImageShape, Task, TaskSetting
-from dynabro_cli.tasks.image_folder import Pictures, check_memory, is_image, read_pictures
+from dynabro_cli.tasks._api import REGISTRY, Images, ImageShape, Task, TaskSetting, check_memory
+from dynabro_cli.tasks.image_folder import Pictures, is_image, read_pictures
 
 FOLDER = "tiny-imagenet-200"
 CLASSES, SIZE, TRAIN_SIZE, TEST_SIZE = 200, 64, 100_000, 10_000
@@ -46,7 +46,7 @@ def tiny_imagenet(_: NoParameters, setting: TaskSetting) -> Task:
                 f"pictures in {counts[2]} classes, "
                 f"instead of {TRAIN_SIZE}, {TEST_SIZE} and {CLASSES}. Try: unpack it again"
             )
-        check_memory(root, train.bytes + test.bytes)
+        check_memory(f"{root}: its images need", train.bytes + test.bytes)
         return Images(
             *read_pictures(train), *read_pictures(test), mean=MEAN, std=STD, shape=SHAPE, flip=True
         )

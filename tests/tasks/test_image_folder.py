@@ -17,7 +17,7 @@ from PIL import Image
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
-from dynabro_cli.tasks import cifar10, image_folder, mnist
+from dynabro_cli.tasks import _api, cifar10, mnist
 from dynabro_cli.tasks._api import Images, TaskSetting
 
 CLASSES = ("ant", "bee", "cat")
@@ -368,9 +368,9 @@ def test_a_decompression_bomb_is_not_decoded(
 
 
 def test_images_that_do_not_fit_into_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_folder, "free_host_memory", lambda: 16 * 90 * image_folder.COPIES)
+    monkeypatch.setattr(_api, "free_host_memory", lambda: 16 * 90 * _api.COPIES)
     assert len(load(folder).train_images) == 12
-    monkeypatch.setattr(image_folder, "free_host_memory", lambda: 16 * 90 * image_folder.COPIES - 1)
+    monkeypatch.setattr(_api, "free_host_memory", lambda: 16 * 90 * _api.COPIES - 1)
     refused(
         folder,
         "insects: its images need about .* GB of memory, and .* GB are free; make them smaller "
