@@ -328,6 +328,27 @@ def test_a_connection_that_is_lost_between_writes_is_made_again(
     assert read(database, "SELECT status, rounds FROM runs") == [("finished", 5)]
 
 
+def test_a_server_that_only_reads_for_a_while_is_waited_for(engine: Engine, database: str) -> None:
+    """As during a failover."""
+    recorder = record(engine, [started(), rounds(0, 4)])
+    setting = f"ALTER DATABASE {make_url(database).database} SET default_transaction_read_only ="
+    on_server(f"{setting} on")
+    cut_connections(database)
+    back = threading.Timer(1.5, on_server, [f"{setting} off"])
+    back.start()
+    with pytest.warns(OutageWarning, match="is back after"):
+        recorder.record(finished(5))
+    back.join()
+    assert read(database, "SELECT status, rounds FROM runs") == [("finished", 5)]
+
+
+def test_a_time_that_the_driver_cannot_read_is_damage(engine: Engine, database: str) -> None:
+    record(engine, whole_run())
+    change(database, "UPDATE runs SET started_at = 'infinity'")
+    with pytest.raises(DatabaseError, match="timestamp too large"):
+        list(queries.query(open_read_only(database), "SELECT started_at FROM runs").rows)
+
+
 @pytest.mark.usefixtures("clock")
 def test_a_connection_that_is_lost_in_a_write_loses_nothing(
     engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from dynabro_cli.errors import DatabaseError, DisconnectedError, OutageWarning
-from dynabro_cli.store.open.translation import busy_seconds, shown
+from dynabro_cli.store.open.translation import READ_ONLY, busy_seconds, shown
 
 T = TypeVar("T")
 
@@ -58,11 +58,10 @@ def _drop_lost(context: ExceptionContext) -> None:
     SQLAlchemy takes it for intact.
     """
     error = context.sqlalchemy_exception
-    if (
-        context.connection is not None
-        and isinstance(error, OperationalError)
-        and getattr(error.orig, "sqlstate", None) is None
-    ):
+    code = getattr(getattr(error, "orig", None), "sqlstate", None)
+    broken = isinstance(error, OperationalError) and code is None
+    # the address may belong to another server when the connection is opened again
+    if context.connection is not None and (broken or code == READ_ONLY):
         context.is_disconnect = True
 
 

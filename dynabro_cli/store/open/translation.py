@@ -33,6 +33,8 @@ NO_CONNECTION = (
     "connection timeout expired",
 )
 """Messages of drivers that have opened no connection."""
+READ_ONLY = "25006"
+"""SQLSTATE of a server that only reads, as during a failover."""
 FOR_NOW = (
     "starting up",
     "shutting down",
@@ -163,8 +165,8 @@ def _server_error(error: DBAPIError, database: str, *, opening: bool) -> Dynabro
         return DisconnectedError(f"{database} cannot be reached for now: {reason}; {AGAIN}")
     if code == "53100":
         return StorageError(f"{database}: {reason}; make room; what was stored before is intact")
-    # deadlocks, a busy server, interventions
-    if error.connection_invalidated or code.startswith(("40", "53", "57")):
+    # deadlocks, a busy server, interventions, a server that is replaced by another
+    if error.connection_invalidated or code.startswith(("40", "53", "57", READ_ONLY)):
         return DisconnectedError(f"{database}: {reason}; {AGAIN}")
     if code == "55P03":
         return BusyError(

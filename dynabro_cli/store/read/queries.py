@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError
 
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import (
@@ -161,8 +161,12 @@ def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[A
         damage = any(
             word in reason for word in ("image is malformed", "not a database", "locked", "disk")
         )
-        if isinstance(translated, DisconnectedError) or (
-            damage and engine.dialect.name == "sqlite"
+        # the driver, not the server, refuses a value such as an infinite time
+        unread = isinstance(error, DataError) and getattr(error.orig, "sqlstate", None) is None
+        if (
+            isinstance(translated, DisconnectedError)
+            or unread
+            or (damage and engine.dialect.name == "sqlite")
         ):
             raise translated from error
         raise SpecError(f"SQL: {reason}. Try: {_advice(reason, sql)}") from error
