@@ -4,15 +4,28 @@ own writer.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import itertools
+import logging
 import math
-import shutil
-from collections.abc import Iterator, Sequence
+import re
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dynabro_cli.analysis.diverged import DIVERGED, counted_as
-from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError, first_line
+from dynabro_cli.errors import (
+    CannotWriteError,
+    DatabaseError,
+    NotFoundError,
+    SpecError,
+    StorageError,
+    first_line,
+)
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.limits import SWEEP_NAME
 from dynabro_cli.store.origin import read_tags
@@ -32,6 +45,8 @@ CURVES = (
 )
 FINAL = ("final_accuracy", "final_loss", "final_gap")
 KEY_DIGITS = 10
+NO_ROOM = ("No space left", "disk is full", "disk I/O", "quota exceeded")
+"""Words of errors of a full disk."""
 
 
 class Exported(NamedTuple):
@@ -69,6 +84,7 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
         NotFoundError: No such run has a result.
         DatabaseError: The name of a sweep, or a key, is not a name of a folder.
         CannotWriteError: The folder exists and is not empty, or cannot be written.
+        StorageError: The disk is full.
     """
     package = TARGETS[to]
     try:
@@ -84,19 +100,64 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
         raise NotFoundError(
             "no such run has a result. Try: dynabro runs, which lists the stored runs"
         )
-    before = out.exists()
     try:
-        importlib.import_module(f"dynabro_cli.exports.{package}").write(runs, out)
-    except BaseException as error:
-        # the folder was empty or missing, and a part of an export would block the next one
-        shutil.rmtree(out, ignore_errors=True)
-        if before:
-            out.mkdir(exist_ok=True)
-        if not isinstance(error, Exception):
-            raise
+        out.resolve().parent.mkdir(parents=True, exist_ok=True)
+        # beside its place, and renamed when it is complete: a part of it would block the next try
+        with tempfile.TemporaryDirectory(
+            prefix=f".{out.name}.", dir=out.resolve().parent, ignore_cleanup_errors=True
+        ) as folder:
+            part = Path(folder, out.name)
+            with _errors_of_threads():
+                importlib.import_module(f"dynabro_cli.exports.{package}").write(runs, part, out)
+            part.replace(out)
+    except Exception as error:  # each tool has errors of its own kind
         reason = getattr(error, "strerror", None) or first_line(error) or type(error).__name__
-        raise CannotWriteError(f"{out} cannot be written ({reason}). Try: another --out") from error
+        if any(words in str(error) for words in NO_ROOM):
+            raise StorageError(f"{out} cannot be written ({reason}); make room") from error
+        raise CannotWriteError(
+            f"{out} cannot be written ({reason}). Try: another --out, or another --to"
+        ) from error
     return len(runs)
+
+
+@contextlib.contextmanager
+def _errors_of_threads() -> Iterator[None]:
+    """Raise the first error of a thread that writes within the context, instead of printing it; a
+    tool's log that cannot be written is no reason for a traceback either.
+    """
+    errors: list[BaseException] = []
+    before, threading.excepthook = threading.excepthook, lambda it: errors.append(it.exc_value)
+    logged, logging.raiseExceptions = logging.raiseExceptions, False
+    try:
+        yield
+    except Exception:
+        if not errors:
+            raise
+    finally:
+        threading.excepthook, logging.raiseExceptions = before, logged
+    if errors:
+        raise errors[0]
+
+
+def legal_names(names: Iterable[str], illegal: str, most: int) -> dict[str, str]:
+    """Return the name of each metric in a tool that does not take all names, with a warning for
+    those that change.
+
+    Args:
+        names: Names of metrics.
+        illegal: A regular expression of the characters that become an underscore.
+        most: Most characters of a name.
+    """
+    legal: dict[str, str] = {}
+    for name in sorted(set(names)):
+        short = re.sub(illegal, "_", name)[:most]
+        numbered = (f"{short[: most - 8]}_{count}" for count in itertools.count(2))
+        while short in legal.values():
+            short = next(numbered)
+        legal[name] = short
+        if short != name:
+            warnings.warn(f"the metric {name!r} is written as {short!r}", stacklevel=2)
+    return legal
 
 
 def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[Exported]:

@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dynabro_cli.exports import Exported
+from dynabro_cli.exports import Exported, legal_names
 
+NAMES = r"[^\w. :-]|^(?=\.)|^$", 250
+"""Characters that a name of MLflow may not have, and its length; dots alone would be a folder."""
 AT_ONCE = 100
 """Largest number of parameters in a call; a tenth of the largest number of metrics."""
 
 
-def write(runs: Sequence[Exported], out: Path) -> None:
-    """Write an SQLite store ``OUT/mlflow.db``; the step is the budget spent."""
+def write(runs: Sequence[Exported], part: Path, out: Path) -> None:
+    """Write an SQLite store ``OUT/mlflow.db``; the step is the budget spent.
+
+    Args:
+        runs: The runs.
+        part: Where ``OUT`` is written.
+        out: Where it is afterwards.
+    """
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
 
-    out.mkdir(parents=True, exist_ok=True)
-    client = MlflowClient(f"sqlite:///{(out / 'mlflow.db').resolve()}")
+    part.mkdir()
+    client = MlflowClient(f"sqlite:///{(part / 'mlflow.db').resolve()}")
+    legal = legal_names((name for run in runs for _, point in run.points for name in point), *NAMES)
     experiments = {
         group: client.create_experiment(group, (out / "artifacts").resolve().as_uri())
         for group in dict.fromkeys(run.group for run in runs)
@@ -28,7 +37,7 @@ def write(runs: Sequence[Exported], out: Path) -> None:
         made = client.create_run(experiments[run.group], began, tags, run.name).info.run_id
         parameters = [Param(name, str(value)) for name, value in run.fields.items()]
         numbers = [
-            Metric(name, value, ended, budget)
+            Metric(legal[name], value, ended, budget)
             for budget, point in run.points
             for name, value in point.items()
         ]

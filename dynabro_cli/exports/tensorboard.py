@@ -8,12 +8,14 @@ from pathlib import Path
 from dynabro_cli.exports import Exported
 
 
-def write(runs: Sequence[Exported], out: Path) -> None:
-    """Write ``OUT/SWEEP/RUN/events.out.tfevents...``; the step is the budget spent."""
+def write(runs: Sequence[Exported], part: Path, out: Path) -> None:
+    """Write ``OUT/SWEEP/RUN/events.out.tfevents...``; the step is the budget spent. ``OUT`` is
+    ``part`` for now.
+    """
     from torch.utils.tensorboard import SummaryWriter
 
     for run in runs:
-        with SummaryWriter(str(out / run.group / run.name)) as writer:
+        with SummaryWriter(str(part / run.group / run.name)) as writer:
             for budget, numbers in run.points:
                 for name, value in numbers.items():
                     writer.add_scalar(name, value, budget)

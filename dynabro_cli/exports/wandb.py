@@ -8,17 +8,17 @@ from pathlib import Path
 from dynabro_cli.exports import Exported
 
 
-def write(runs: Sequence[Exported], out: Path) -> None:
+def write(runs: Sequence[Exported], part: Path, out: Path) -> None:
     """Write ``OUT/wandb/offline-run-...``; the step is the budget spent, and the group is the
-    sweep.
+    sweep. ``OUT`` is ``part`` for now.
     """
     import wandb
 
-    out.mkdir(parents=True, exist_ok=True)
+    part.mkdir()
     for run in runs:
         with wandb.init(
             mode="offline",
-            dir=str(out),
+            dir=str(part),
             project="dynabro",
             group=run.group,
             name=run.name,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import sqlite3
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from dynabro_cli import exports
+from dynabro_cli.exports import tensorboard
 from tests.cli.conftest import Dynabro
 from tests.store.made import change, read
 
@@ -129,3 +135,78 @@ def test_a_name_from_a_database_is_no_path(values: str, dynabro: Dynabro, result
     assert (outcome.code, len(outcome.problems)) == (65, 1)
     assert outcome.problems[0].startswith("run 1: its sweep ")
     assert not Path("out").exists()
+
+
+def refused_by_thread() -> None:
+    def write() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
+
+
+def refused_by_sqlite() -> None:
+    raise RuntimeError("(sqlite3.OperationalError) database or disk is full\n[SQL: INSERT]")
+
+
+def refused_by_tool() -> None:
+    raise RuntimeError("Invalid experiment name")
+
+
+@pytest.mark.parametrize(
+    ("refuse", "code"), [(refused_by_thread, 74), (refused_by_sqlite, 74), (refused_by_tool, 73)]
+)
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_failed_export_leaves_nothing(
+    refuse: Callable[[], None],
+    code: int,
+    exists: bool,
+    dynabro: Dynabro,
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write(runs: object, part: Path, out: Path) -> None:
+        part.mkdir()
+        (part / "half").write_text("half")
+        refuse()
+
+    pytest.importorskip("tensorboard")
+    monkeypatch.setattr(tensorboard, "write", write)
+    if exists:
+        Path("out").mkdir()
+    outcome = dynabro("export", "--to", "tensorboard", "--out", "out")
+    assert (outcome.code, len(outcome.problems)) == (code, 1), outcome.err
+    assert outcome.problems[0].startswith("out cannot be written (")
+    written = [path for path in Path().iterdir() if not path.name.startswith("results.db")]
+    assert written == ([Path("out")] if exists else [])
+    assert not exists or list(Path("out").iterdir()) == []
+
+
+METRICS = ("f1(macro)", "f1[macro]", "..", "", "a//b", "über", "x" * 300, "plain_1.2")
+
+
+@pytest.mark.parametrize("to", ["mlflow", "tensorboard"])
+def test_metrics_of_any_name_are_written(to: str, dynabro: Dynabro, results: Path) -> None:
+    pytest.importorskip(to)
+    for name in METRICS:
+        change(
+            results,
+            f"INSERT INTO metrics (run_id, round, name, value) SELECT run_id, round, '{name}', 0.5 "
+            "FROM evaluations WHERE run_id = 1",
+        )
+    outcome = dynabro("export", "--to", to, "--out", "out", "--where", "id = 1")
+    assert outcome.code == 0, outcome.err
+    if to == "mlflow":
+        assert "the metric 'f1(macro)' is written as 'f1_macro_'" in outcome.err
+        assert "plain_1.2" not in outcome.err
+        with contextlib.closing(sqlite3.connect("out/mlflow.db")) as connection:
+            counts = dict(connection.execute("SELECT key, COUNT(*) FROM metrics GROUP BY key"))
+            (place,) = connection.execute(
+                "SELECT artifact_location FROM experiments WHERE name <> 'Default'"
+            ).fetchone()
+        assert place == Path("out/artifacts").resolve().as_uri()
+        number = counts["plain_1.2"]
+        assert number > 0
+        ours = [key for key in counts if not key.startswith(("test_", "train_", "final_", "gap"))]
+        assert [counts[key] for key in ours] == [number] * len(METRICS)
