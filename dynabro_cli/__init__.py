@@ -7,6 +7,12 @@ make_attack, make_pre_aggregator, make_switching, make_task, load_plugin``.
 
 # and no more: ``python -m dynabro_cli`` would still import files of the working folder here
 import importlib
+import sys
+
+if sys.platform not in ("linux", "darwin"):
+    # the module for output cannot be imported there
+    sys.stderr.write("dynabro: it needs Linux or macOS. Try: on Windows, WSL\n")  # noqa: TID251
+    raise SystemExit(78)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

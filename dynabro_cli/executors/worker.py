@@ -36,7 +36,14 @@ from typing import Any, Literal
 
 from dynabro_cli.components import plugins
 from dynabro_cli.components.plugins import Plugin, load_sent
-from dynabro_cli.errors import DoubtfulRunError, DynabroError, OccupiedError, PluginError, RunError
+from dynabro_cli.errors import (
+    DoubtfulRunError,
+    DynabroError,
+    OccupiedError,
+    PluginError,
+    RunError,
+    first_line,
+)
 from dynabro_cli.events import Checkpointed, Diverged, Event, Finished, SaveAt, Started
 from dynabro_cli.executors._api import PREEMPTING, Failure
 from dynabro_cli.experiment.spec import RunSpec
@@ -100,6 +107,13 @@ class Ready:
 
 
 @dataclass(frozen=True)
+class NotReady:
+    """The process cannot work, and ends with this reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Begun:
     """The worker has read a request."""
 
@@ -111,7 +125,7 @@ class Misplaced:
     """
 
 
-WorkerMessage = Ready | Begun | Left | Misplaced | Event | Failure
+WorkerMessage = Ready | NotReady | Begun | Left | Misplaced | Event | Failure
 Simulate = Callable[[Request, Callable[[], bool]], Iterator[Event]]
 
 
@@ -141,7 +155,11 @@ def start(worker: str, pipe: str, parent: str) -> None:
     module, _, name = worker.partition(":")
     # the parent does not need an answer any more
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        getattr(importlib.import_module(module), name)(connection)
+        try:
+            getattr(importlib.import_module(module), name)(connection)
+        except (ImportError, OSError, MemoryError) as error:  # such as a library without room
+            connection.send(NotReady(f"{type(error).__name__}: {first_line(error)}"))
+            sys.exit(1)
 
 
 def die_with_parent(parent: int) -> None:

@@ -110,7 +110,7 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
             with _errors_of_threads():
                 importlib.import_module(f"dynabro_cli.exports.{package}").write(runs, part, out)
             part.replace(out)
-    except Exception as error:  # each tool has errors of its own kind
+    except Exception as error:  # the tools have various errors
         reason = getattr(error, "strerror", None) or first_line(error) or type(error).__name__
         if any(words in str(error) for words in NO_ROOM):
             raise StorageError(f"{out} cannot be written ({reason}); make room") from error
@@ -122,8 +122,8 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
 
 @contextlib.contextmanager
 def _errors_of_threads() -> Iterator[None]:
-    """Raise the first error of a thread that writes within the context, instead of printing it; a
-    tool's log that cannot be written is no reason for a traceback either.
+    """Raise the first error of a thread that writes within the context, instead of printing it, and
+    print nothing if a tool's log cannot be written.
     """
     errors: list[BaseException] = []
     before, threading.excepthook = threading.excepthook, lambda it: errors.append(it.exc_value)

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from dynabro_cli.errors import SpecError
+from dynabro_cli.errors import SpecError, first_line
 from dynabro_cli.machine.cache_folder import cache_folder
 
 CHOICES = ("auto", "on", "off")
@@ -102,11 +103,24 @@ def load_all(kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:
 
 
 def compiler() -> str | None:
-    """Return the C++ compiler to use: ``CXX``, or the first known compiler on the path; None
-    without a compiler.
+    """Return the C++ compiler to use, as the words of a command: ``CXX``, or the first known
+    compiler on the path; None without a compiler.
     """
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
-    return next((name for name in names if shutil.which(name)), None)
+    return next((name for name in names if shutil.which(_words(name)[0])), None)
+
+
+def no_compiler() -> str:
+    """Return why there is no compiler."""
+    given = os.environ.get("CXX")
+    return f"CXX={given}: there is no such compiler" if given else "no C++ compiler"
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command) or [command]
+    except ValueError:  # a quotation mark that is not closed
+        return [command]
 
 
 @functools.cache
@@ -174,8 +188,14 @@ def _plan(source: Path, defines: tuple[str, ...]) -> tuple[Sequence[str], str, P
     """
     cxx = compiler()
     if cxx is None:
-        raise NativeError("no C++ compiler")
-    command = (cxx, *_FLAGS, *_NATIVE.get(platform.machine(), ()), *defines, f"-I{HEADER.parent}")
+        raise NativeError(no_compiler())
+    command = (
+        *_words(cxx),
+        *_FLAGS,
+        *_NATIVE.get(platform.machine(), ()),
+        *defines,
+        f"-I{HEADER.parent}",
+    )
     texts = [path.read_text(encoding="utf-8") for path in (source, HEADER)]
     key = hashlib.sha256(
         # without -I: the header's text counts, not the folder of this installation
@@ -194,13 +214,15 @@ def _open(path: Path) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
-        raise NativeError("the compiled kernel does not load") from error
+        raise NativeError(f"the compiled kernel does not load ({first_line(error)})") from error
 
 
 @functools.cache
 def _version(cxx: str) -> str:
     """Identify the compiler: its path and the output of ``--version``."""
-    return f"{os.path.realpath(shutil.which(cxx) or cxx)}\n{_run([cxx, '--version'], 20.0)}"
+    program, *words = _words(cxx)
+    path = os.path.realpath(shutil.which(program) or program)
+    return "\n".join([path, *words, _run([program, *words, "--version"], 20.0)])
 
 
 def _run(command: Sequence[str], seconds: float) -> str:

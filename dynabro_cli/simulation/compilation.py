@@ -148,7 +148,7 @@ def use_kernels(choice: str, aggregates: float) -> None:
 
 def missing_tool() -> str | None:
     """Return why functions cannot be compiled for a CPU here; None if they can."""
-    return None if native.compiler() else "no C++ compiler"
+    return None if native.compiler() else native.no_compiler()
 
 
 def _prepare() -> None:

@@ -55,6 +55,11 @@ def serve_once(connection: Any) -> None:
     serve(SimpleNamespace(send=send, recv=connection.recv))  # type: ignore[arg-type]
 
 
+def cannot_import(connection: Connection) -> None:
+    """As where the memory is limited."""
+    raise ImportError("libgiant.so: failed to map segment from shared object\nand more")
+
+
 def die_at_once(_: Connection) -> None:
     os._exit(3)
 

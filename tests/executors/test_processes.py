@@ -298,6 +298,17 @@ def test_fail_fast(engine: Engine, path: Path, faults: Faults) -> None:
     assert stored(path) == [(0, "interrupted", 10), (1, "failed", 10)]
 
 
+def test_a_process_that_cannot_start_says_why(
+    engine: Engine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    why = (
+        r"the last process exited with code 1: ImportError: libgiant.so: failed to map segment.*t$"
+    )
+    with pytest.raises(RunError, match=why):
+        make_up(engine, 2, worker="cannot_import")
+    assert "Traceback" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("worker", ["die_at_once", "die_when_ready", "die_when_asked"])
 def test_processes_that_cannot_begin_are_an_error(worker: str, engine: Engine, path: Path) -> None:
     with pytest.raises(

@@ -137,8 +137,28 @@ def test_several_kernels_at_a_time() -> None:
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", str(tmp_path / "nothing"))
+    with pytest.raises(NativeError, match=r"^CXX=.*/nothing: there is no such compiler$"):
+        answer(3)
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NativeError, match=r"^no C\+\+ compiler$"):
         answer(3)
+
+
+@needs_compiler
+@pytest.mark.parametrize("words", ["{} -O1", "{env} {}", "'{}' -DUNUSED=1"])
+def test_a_compiler_of_several_words(
+    words: str, monkeypatch: pytest.MonkeyPatch, own_cache: Path
+) -> None:
+    monkeypatch.setenv("CXX", words.format(shutil.which(str(REAL)), env=shutil.which("env")))
+    assert [answer(3), answer(3)] == [3, 3]
+
+
+@pytest.mark.parametrize("words", ["nothing g++", "'g++", "   "])
+def test_words_that_are_no_compiler(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", words)
+    assert native.compiler() is None
+    assert native.no_compiler() == f"CXX={words}: there is no such compiler"
 
 
 def test_a_compiler_that_fails(

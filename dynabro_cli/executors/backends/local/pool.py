@@ -18,7 +18,15 @@ from typing import Any, cast
 from dynabro_cli.errors import RunError
 from dynabro_cli.executors import backend, worker
 from dynabro_cli.executors.backend import Ended, Printed
-from dynabro_cli.executors.worker import PARENTS_SIGNALS, Begun, MemoryCheck, Ready, Request, Stop
+from dynabro_cli.executors.worker import (
+    PARENTS_SIGNALS,
+    Begun,
+    MemoryCheck,
+    NotReady,
+    Ready,
+    Request,
+    Stop,
+)
 from dynabro_cli.machine.search_path import search_path
 
 PROGRAM = (
@@ -43,6 +51,7 @@ class Worker:
 
     Attributes:
         ready: True after the process has reported that it waits for requests.
+        reason: Why it could not start, after a colon; empty if it has not said so.
         connection: The parent's end of the pipe, to wait for.
         pid: The number of the process.
 
@@ -54,7 +63,7 @@ class Worker:
     """
 
     def __init__(self, entry: str) -> None:
-        self.ready = False
+        self.ready, self.reason = False, ""
         self.connection, theirs = Pipe()
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # such as -O and -X utf8
         words = [
@@ -113,7 +122,7 @@ class Worker:
             self._process.kill()
             code = self._process.wait()
         if code >= 0:
-            return f"exited with code {code}"
+            return f"exited with code {code}{self.reason}"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         return f"was killed by {name}" + (
             ", most likely because memory ran out" if -code == signal.SIGKILL else ""
@@ -190,6 +199,8 @@ class Pool:
             message = process.receive() if process.connection in ready else None
             if isinstance(message, Ready):
                 process.ready = True
+            elif isinstance(message, NotReady):
+                process.reason = f": {message.reason}"
             elif message is not None:
                 yield from self._forwarded(place, process, message)
             elif process.connection in ready:
@@ -208,7 +219,7 @@ class Pool:
     ) -> Iterator[tuple[int, backend.Message]]:
         if isinstance(message, Begun):
             yield place, Printed(f"begun by process {process.pid}")
-        if not isinstance(message, Ready):
+        if not isinstance(message, Ready | NotReady):
             yield place, message
 
     def leave(self, places: Collection[int]) -> None:
