@@ -125,7 +125,7 @@ def _errors_of_threads() -> Iterator[None]:
     """Raise the first error of a thread that writes within the context, instead of printing it, and
     print nothing if a tool's log cannot be written.
     """
-    errors: list[BaseException] = []
+    errors: list[BaseException | None] = []
     before, threading.excepthook = threading.excepthook, lambda it: errors.append(it.exc_value)
     logged, logging.raiseExceptions = logging.raiseExceptions, False
     try:
@@ -135,7 +135,7 @@ def _errors_of_threads() -> Iterator[None]:
             raise
     finally:
         threading.excepthook, logging.raiseExceptions = before, logged
-    if errors:
+    if errors and errors[0] is not None:
         raise errors[0]
 
 

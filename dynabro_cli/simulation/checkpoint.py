@@ -131,7 +131,7 @@ def _is_a(value: Any, kind: Any) -> bool:
     at least 0.
     """
     parts = get_args(kind)
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         kinds = get_type_hints(kind).items()
         return isinstance(value, kind) and all(_is_a(getattr(value, n), k) for n, k in kinds)
     if get_origin(kind) is UnionType:
