@@ -191,7 +191,7 @@ def in_words(search: Search, findings: Findings) -> list[str]:
     lines = []
     if first.mean is None:
         lines.append(f"{word} {title} of {total} trials: {first.value:.4g}, with {spec}")
-        advice = "" if search.then else ". Try: then, which repeats the best"
+        advice = "" if search.then else ". Try: the key then in its file, which repeats the best"
         lines.append(f"this value is optimistic: the best of many noisy trials{advice}")
     else:
         spread = "" if first.std is None else f" (standard deviation {first.std:.4g})"

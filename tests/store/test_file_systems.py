@@ -9,7 +9,7 @@ import pytest
 from dynabro_cli.errors import CannotWriteError
 from dynabro_cli.store.open import files as file_systems
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only
-from dynabro_cli.store.open.files import network_file_system
+from dynabro_cli.store.open.files import network_file_system, sqlite_path
 from tests.store import sound
 from tests.store.made import record
 
@@ -99,3 +99,9 @@ def test_such_a_place_can_be_read_and_not_written(
             open_for_writing(name)
         assert len(str(caught.value).splitlines()) == 1
     assert not path.with_name("new.db").exists()
+
+
+@pytest.mark.parametrize("name", ["/", "//", "/tmp/..", "sqlite:////"])
+def test_the_root_folder_is_no_database(name: str) -> None:
+    with pytest.raises(CannotWriteError, match="it is the root folder"):
+        sqlite_path(name)

@@ -279,7 +279,10 @@ def _of_this_machine(app: App) -> App:
 
 def _foreign(origin: str | None) -> bool:
     """Return True if a request was made by a page of another host."""
-    return origin is not None and urlsplit(origin).hostname not in NAMES
+    try:
+        return origin is not None and urlsplit(origin).hostname not in NAMES
+    except ValueError:  # it is not an address
+        return True
 
 
 def _slug(title: str) -> str:

@@ -75,7 +75,8 @@ def _checked(name: str) -> Path:
     try:
         path = Path(name).expanduser()
         path.exists()
-        path.resolve()
+        if not path.resolve().name:
+            raise ValueError("it is the root folder")
         name.encode()
     except UnicodeEncodeError as error:
         raise CannotWriteError(

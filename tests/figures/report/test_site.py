@@ -255,6 +255,7 @@ def test_other_pages_are_not_answered(site: Site) -> None:
         ("Sec-Fetch-Site", "cross-site"),
         ("Origin", "https://evil.example"),
         ("Origin", "null"),
+        ("Origin", "http://[::1"),
     ):
         assert site.get(f"/{NAME}/runs.json", **{name: value})[0] == 403, value
     for name, value in (
