@@ -49,7 +49,7 @@ def test_trials_of_a_search_without_a_readable_text(
     change(searched / "f.db", f"UPDATE sweeps SET {wrong}")
     merged = dynabro("db", "merge", "f.db", "--db", "m.db")
     assert merged.code == 65
-    assert "the row of its search in sweeps has no readable text" in merged.err
+    assert "its search cannot be read (" in merged.err
     assert "trials of searches copied" not in merged.out
     assert not read(searched / "m.db", "SELECT * FROM trials")
     assert dynabro("db", "check", "--db", "m.db").code == 0
@@ -63,10 +63,12 @@ def test_a_parameter_of_another_type(value: str, searched: Path, dynabro: Dynabr
     change(searched / "f.db", f"UPDATE trials SET parameters = '{parameters}' WHERE number = 1")
     checked = dynabro("db", "check", "--db", "f.db")
     assert checked.code == 65
-    assert "trial 1 of v: its parameter learning_rate is of another type" in checked.out
+    assert (
+        "trial 1 of v: its parameters are not of its search: parameter learning_rate" in checked.out
+    )
     plotted = dynabro("plot", "v", "--db", "f.db")
     assert plotted.code == 0
-    assert "1 trial left out, first trial 1 of v: its parameter learning_rate" in plotted.err
+    assert "1 trial left out, first trial 1 of v: its parameters are not of" in plotted.err
     merged = dynabro("db", "merge", "f.db", "--db", "m.db")
     assert len(read(searched / "m.db", "SELECT * FROM trials")) == 2
     assert merged.code == 65
@@ -85,7 +87,7 @@ def test_a_failed_export_leaves_nothing(
 ) -> None:
     from dynabro_cli import exports
 
-    def write(runs: object, out: Path) -> None:
+    def write(runs: object, out: Path, _: Path) -> None:
         out.mkdir(exist_ok=True)
         (out / "part").write_text("x")
         raise RuntimeError("the tool refuses the name")

@@ -248,7 +248,7 @@ def test_a_search_that_cannot_be_read_breaks_no_page(
         lines = [text if line.startswith(f"{key}:") else line for line in yaml.splitlines()]
         assert text in lines
         connection.execute("UPDATE sweeps SET yaml = ? WHERE name = 'moving'", ["\n".join(lines)])
-    left_out = "6 trials left out, one of search moving: aggregator="
+    left_out = "6 trials left out, first trial 0 of moving: aggregator="
     for words in (("report",), ("plot", "static"), ("leaderboard", "static")):
         out = "o.html" if words == ("report",) else "o"
         outcome = dynabro(*words, "--db", str(path), "--out", out)

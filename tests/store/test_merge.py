@@ -411,8 +411,10 @@ def test_a_foreign_search_is_read_as_a_file_is(
         assert (merged.trials, merged.unsound_rows) == (0, [found])
     engine = open_read_only(other)
     with (
-        pytest.warns(UserWarning, match="1 trial left out, one of search s: its search cannot be"),
-        pytest.raises(NotFoundError, match="no trial of a search is stored here"),
+        pytest.warns(
+            UserWarning, match="1 trial left out, first trial 0 of s: its search cannot be"
+        ),
+        pytest.raises(NotFoundError, match="no trial of the search can be read"),
     ):
         read_searches(engine, None)
 
