@@ -205,17 +205,14 @@ def _of_model(files: Mapping[str, State], folder: Path) -> dict[str, State]:
     Files in the folders for caches and temporary files come and go with the machine. They do not
     count, except below the folder of data sets, the current folder or a plugin's folder.
     """
-    counted = [folder, Path.cwd(), *(place.parent for place in plugins.places if place.suffix)]
-    passing = [cache_folder().parent, Path(tempfile.gettempdir())]
+    places = dict.fromkeys((cache_folder().parent, Path(tempfile.gettempdir())), False)
+    counted = folder, Path.cwd(), *(place.parent for place in plugins.places if place.suffix)
+    places |= dict.fromkeys(counted, True)
 
-    def depth(path: Path, places: list[Path]) -> int:
-        return max((len(place.parts) for place in places if place in path.parents), default=0)
+    def counts(path: str) -> bool:
+        return next((places[place] for place in Path(path).parents if place in places), True)
 
-    return {
-        path: state
-        for path, state in files.items()
-        if depth(Path(path), counted) >= depth(Path(path), passing)
-    }
+    return {path: state for path, state in files.items() if counts(path)}
 
 
 def _of_files(files: Iterable[str]) -> str | None:

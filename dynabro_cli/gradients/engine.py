@@ -169,8 +169,7 @@ class WorkerGradients:
         elif SHARED in kinds and not self._has_twin():
             self._kinds.remove(SHARED)
         self._compare, self._tried = compare, False
-        # until the trial shows that ``forward`` changes nothing in evaluation mode
-        self._keeps_evaluation, self._as_floats = compare, False
+        self._as_floats = False
         self._compile, self._samples = compile, samples
         self.blocks = "off"
 
@@ -242,7 +241,6 @@ class WorkerGradients:
                 self._as_floats, x = True, x.to(self.parameters.dtype)
                 trial, evaluation = examine(self.model, self._own_pass, self._outputs, x, y)
         self.random = self.random or trial.draws
-        self._keeps_evaluation = evaluation is None or bool(evaluation.changed)
         reasons = [self.reason, self._leave_out(trial)]
         if len(self._kinds) > 1:
             make = functools.partial(WorkerGradients, workers=2, compare=False, loss=self._loss)
@@ -289,8 +287,7 @@ class WorkerGradients:
             return
         legal = {self.parameters.dtype, torch.float32, torch.bfloat16}
         if not isinstance(outputs, Tensor):
-            name = type(outputs).__name__
-            returned = f"a{'n' if name[0].lower() in 'aeiou' else ''} {name}"
+            returned = f"a {type(outputs).__name__}"
         elif (
             outputs.ndim != 2
             or len(outputs) != samples
@@ -343,7 +340,7 @@ class WorkerGradients:
         """
         model = self._twin if self.kind == SHARED and self._twin is not None else self.model
         model = _in_mode(model, training=False)
-        state = ModuleState(model) if self._keeps_evaluation else None
+        state = ModuleState(model) if self._compare else None
         with torch_defaults(self.parameters.dtype, self.parameters.device):
             if self._as_floats:
                 inputs = inputs.to(self.parameters.dtype)
@@ -543,6 +540,10 @@ class WorkerGradients:
             outputs = self.model(batch)
             self._check(outputs, len(target), "training")
             loss = self._mean_loss(outputs, target)
+            if not loss.requires_grad:
+                raise ModelError(
+                    "returned outputs without a gradient. Try: a forward without detach and no_grad"
+                )
             gradients = torch.autograd.grad(
                 loss, parameters, allow_unused=True, materialize_grads=True
             )

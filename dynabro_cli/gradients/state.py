@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from dynabro_cli.components.interactive import digest_of
 
 
 class ModuleState:
@@ -20,47 +23,37 @@ class ModuleState:
 
     def __init__(self, module: nn.Module) -> None:
         # a scripted module has tables of another type, and keeps its objects
-        self._tables = [
-            (f"{prefix}." if prefix else "", table, dict(table))
-            for prefix, part in module.named_modules()
+        self._tables: list[tuple[dict[str, Any], dict[str, Any]]] = [
+            (table, dict(table))
+            for part in module.modules()
             for table in (part._parameters, part._buffers, part._modules)
             if isinstance(table, dict)
         ]
         self._tensors = [
-            (name, tensor, tensor.data, tensor.data.clone(), tensor._version)
-            for name, tensor in (*module.named_parameters(), *module.named_buffers())
-        ]
-
-    def changed(self) -> list[str]:
-        """Return the names whose object, memory or numbers are others now; a write of the same
-        numbers in place counts, too.
-        """
-        return [
-            name
-            for name, tensor, place, numbers, version in self._tensors
-            if tensor._version != version
-            or not (tensor.is_set_to(place) and same(tensor.data, numbers))
-        ] + [
-            prefix + name
-            for prefix, table, before in self._tables
-            for name in {**before, **table}
-            if table.get(name) is not before.get(name)
+            (tensor, tensor.data, tensor.data.clone())
+            for tensor in (*module.parameters(), *module.buffers())
         ]
 
     def put_back(self) -> None:
         """Give the module its state back."""
-        for _, table, before in self._tables:
+        for table, before in self._tables:
             table.clear()
             table.update(before)
-        for _, tensor, place, numbers, _ in self._tensors:
+        for tensor, place, numbers in self._tensors:
             if not tensor.is_set_to(place):
                 tensor.data = place
             place.copy_(numbers)
 
 
-def same(first: Tensor, second: Tensor) -> bool:
-    """Return True if two tensors of a shape have the same numbers; NaN equals NaN."""
-    return not bool(((first != second) & ((first == first) | (second == second))).any())
+def marks(module: nn.Module) -> dict[str, object]:
+    """Return what shows a change of each parameter, buffer and submodule, by name: the object, its
+    memory and its numbers; a write of the same numbers in place counts, too.
+    """
+    named = *module.named_parameters(), *module.named_buffers(), *module.named_modules()
+    return {
+        name: (id(x), isinstance(x, Tensor) and (x._version, x.data_ptr(), digest_of(x)))
+        for name, x in named
+    }
 
 
 @contextlib.contextmanager
@@ -78,12 +71,10 @@ def torch_defaults(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
         # torch calls a Python function for each operation while a default device is set
         if before.device.type != "cpu":
             stack.enter_context(device)
-        if before.dtype != dtype:
-            torch.set_default_dtype(dtype)
+        torch.set_default_dtype(dtype)
         try:
             yield
         finally:
-            if torch.get_default_dtype() != before.dtype:
-                torch.set_default_dtype(before.dtype)
+            torch.set_default_dtype(before.dtype)
     if torch.empty(0).device != before.device:
         torch.set_default_device(before.device)

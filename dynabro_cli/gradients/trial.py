@@ -8,23 +8,21 @@ again, and after another worker's mini-batch.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from dynabro_cli.components.interactive import digest_of
 from dynabro_cli.errors import PluginError, first_line
 from dynabro_cli.gradients.generators import generator_states, generators_kept, seed_generators
-from dynabro_cli.gradients.state import ModuleState
+from dynabro_cli.gradients.state import ModuleState, marks
 from dynabro_cli.gradients.twin import without_dropout
 
 TABLES = ("_parameters", "_buffers", "_modules")
 REPEATED = {torch.float64: 1e-10, torch.float32: 1e-5}
-"""Largest difference between two equal passes, relative to their length; in half precision more."""
+"""Largest difference between two equal passes, relative to their size; in half precision more."""
 MIXED = 2e-3
 
 Compute = Callable[[Tensor, Tensor], Sequence[Tensor]]
@@ -106,8 +104,8 @@ def mixes(trial: Trial) -> bool:
 
 
 def _computed(model: nn.Module, compute: Compute, batches: list[Any]) -> Trial:
-    state, prints, results = ModuleState(model), [_attributes(model)], list[Sequence[Tensor]]()
-    changed, draws = list[str](), False
+    state, marked, prints = ModuleState(model), marks(model), [_attributes(model)]
+    results, changed, draws = list[Sequence[Tensor]](), list[str](), False
     for x, y in batches:
         seed_generators(0)
         drawn, again, problem = generator_states(x.device), x is batches[0][0], ""
@@ -118,7 +116,7 @@ def _computed(model: nn.Module, compute: Compute, batches: list[Any]) -> Trial:
                 raise
             problem = first_line(error)
         finally:
-            changed = changed or state.changed()
+            changed = changed or _differing(marked, marks(model))
             state.put_back()
         draws = draws or generator_states(x.device) != drawn
         prints.append(_attributes(model))
@@ -128,8 +126,8 @@ def _computed(model: nn.Module, compute: Compute, batches: list[Any]) -> Trial:
     return Trial(draws, changed, prints[0] != prints[1], results)
 
 
-def _differing(before: dict[str, bytes], after: dict[str, bytes]) -> list[str]:
-    return [name for name, value in after.items() if value != before.get(name)]
+def _differing(before: dict[str, object], after: dict[str, object]) -> list[str]:
+    return [name for name in {**before, **after} if before.get(name) != after.get(name)]
 
 
 def _keeps(names: list[str], error: str) -> ModelError:
@@ -148,44 +146,23 @@ def _equal(
 ) -> bool:
     """Return True if tensors are equal up to rounding; NaN equals NaN."""
     for x, y in zip(first, second, strict=True):
-        if x.shape != y.shape or not torch.equal(x.isfinite(), y.isfinite()):
-            return False
         limit = tolerance or REPEATED.get(x.dtype, 1e-2)
-        x, y = (value.detach().double().nan_to_num(0, 0, 0) for value in (x, y))
-        if not float((x - y).norm()) <= limit * float(y.norm()):
+        x, y = x.detach().double(), y.detach().double()
+        size = float(y.nan_to_num(0, 0, 0).norm()) / max(1, y.numel()) ** 0.5
+        if x.shape != y.shape or not torch.allclose(x, y, limit, limit * size, equal_nan=True):
             return False
     return True
 
 
-class _Print(pickle.Pickler):
-    """Write a value as bytes that are equal if the value is equal; nobody reads them."""
-
-    def reducer_override(self, value: Any) -> Any:
-        """Write a tensor by its numbers, and what cannot be pickled by its type."""
-        if value is str:
-            return NotImplemented
-        try:
-            if isinstance(value, Tensor):
-                numbers = value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
-                return str, (str((value.dtype, value.shape)), numbers)
-            return value.__reduce_ex__(4)
-        except Exception:  # a class of the user's may raise anything
-            return str, (type(value).__name__,)
-
-
-def _attributes(model: nn.Module) -> dict[str, bytes]:
-    """Return the values of all that the modules and their classes have, except for parameters,
+def _attributes(model: nn.Module) -> dict[str, object]:
+    """Return digests of all that the modules and their classes have, except for parameters,
     buffers and submodules, by name.
     """
-    values = dict[str, bytes]()
-    for prefix, part in model.named_modules():
-        for holder in (*type(part).__mro__, part):
-            if holder is not part and holder.__module__.startswith("torch."):
-                continue
-            for name, value in vars(holder).items():
-                if name not in TABLES and not name.startswith("__"):
-                    with contextlib.suppress(Exception):  # such as a value of too many levels
-                        _Print(file := io.BytesIO(), 5).dump(value)
-                        path = f"self.{prefix}." if prefix else "self."
-                        values[path + name] = file.getvalue()
-    return values
+    return {
+        f"self.{prefix}.{name}".replace("..", "."): digest_of(value, scope="")
+        for prefix, part in model.named_modules()
+        for holder in (*type(part).__mro__, part)
+        if holder is part or not holder.__module__.startswith("torch.")
+        for name, value in vars(holder).items()
+        if name not in TABLES and not name.startswith("__")
+    }

@@ -42,7 +42,6 @@ class Checkpoint:
         loss: Sum of the honest workers' losses since the last evaluation.
         loss_count: Number of these losses.
         noise_bound: The V in use; None if the method does not use V.
-        capability: The vector instructions that torch used.
     """
 
     state: State
@@ -53,7 +52,6 @@ class Checkpoint:
     loss: Tensor
     loss_count: Tensor
     noise_bound: float | None
-    capability: str = field(default_factory=torch.backends.cpu.get_cpu_capability)
 
     def encode(self, spec: CompleteSpec, code: str | None = None) -> bytes:
         """Write the checkpoint of a run of ``spec`` that is computed by the digests ``code``, a

@@ -142,7 +142,7 @@ def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
     activations = 0.0
     # then a pass on the CPU is faster than loading torch's fake tensors
     small = parameters <= TRIED
-    with torch.device("cpu" if small else "meta"), torch.random.fork_rng(devices=[]):
+    with torch.device("cpu" if small else "meta"), seeded(0):
         # ``to_empty`` of a meta tensor would load sympy
         network = build_network(model, shape, Streams(0)) if small else network
         # the model may read values

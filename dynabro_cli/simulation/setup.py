@@ -346,9 +346,6 @@ def _prepare(
     notes += gpu_kernels.notes() if compiler.reason == "triton" else ()
     if reason := how.get("gradients_reason"):
         notes += (f"model {spec.model!r}: gradients by {how['gradients']}: {reason}",)
-    here = torch.backends.cpu.get_cpu_capability()
-    if checkpoint is not None and checkpoint.capability != here:
-        notes += (f"resumed with {here} from {checkpoint.capability}: the last bits may differ",)
     totals = None if checkpoint is None else checkpoint.totals
     return simulation, events.Started(run.key, record, totals, counts, unused, notes)
 

@@ -94,6 +94,7 @@ def state(shape, *, kind: str = "averaged"):
         "flat": lambda net, h: net.last(h)[:, 0],
         "single": lambda net, h: net.last(h)[:, None],
         "double": lambda net, h: net.last(h).double(),
+        "detached": lambda net, h: net.last(h).detach(),
         "wide": lambda net, h: net.last(h).repeat(1, 100),
     }[kind])
 
@@ -188,7 +189,7 @@ def test_a_run_of_a_model_with_state_is_resumed_and_evaluated_with_the_same_numb
     dynabro: Dynabro, folder: Path
 ) -> None:
     """Buffers that are averaged or stay, a constant that no file saves, and draws in evaluation."""
-    with pytest.warns(RuntimeWarning, match="forward changes n, mean; each pass begins with the f"):
+    with pytest.warns(RuntimeWarning, match="forward changes mean, n; each pass begins with the f"):
         assert testing.check_model("state", plugin=folder / "own.py") == 65 * 12 + 13 * 10 + 65 * 5
     outcome = dynabro(*RUN, "--model", "state", "--seed", "3", "--save-model", "model.safetensors")
     assert outcome.code == 0
@@ -217,6 +218,7 @@ def test_a_run_of_a_model_with_state_is_resumed_and_evaluated_with_the_same_numb
         ("state:kind=flat", "returned torch.float32 [4]; expected logits [n, 10]"),
         ("state:kind=single", "returned torch.float32 [4, 1, 10]; expected logits [n, 10]"),
         ("state:kind=double", "returned torch.float64 [4, 10]; expected logits [n, 10]"),
+        ("state:kind=detached", "returned outputs without a gradient. Try: a forward without"),
         ("lazy", "its parameter 1.weight has no shape yet"),
         ("wrong", "its parameter 1.weight has the type torch.float64"),
     ],

@@ -123,9 +123,20 @@ def test_another_process_finds_the_same() -> None:
 
 def test_arrays_and_tensors_count_by_their_values(cell: Callable[[str], str]) -> None:
     text = "import numpy, torch\nA, T = numpy.arange(2000), torch.nn.Parameter(torch.ones(3))\n"
-    text += "def rule(messages): return messages + A.sum() + T.sum()"
+    text += "H, E, M = torch.ones(3, dtype=torch.bfloat16), torch.eye(3).to_sparse(), numpy\n"
+    text += "def rule(messages): return messages + A.sum() + T.sum() + H.sum() + E.sum() + M.pi"
     before = cell(text)
     assert cell(text) == before
     assert cell("A[1500] = 0") != before
     assert cell(text) == before
     assert cell("T.data[2] = 0") != before
+    for edit in ("H[0] = 2", "E = 2 * E", "import math; M = math"):
+        assert cell(text) == before
+        assert cell(edit) != before, edit
+
+
+def test_values_of_many_levels_leave_the_code(cell: Callable[[str], str]) -> None:
+    text = "D = []\nfor _ in range(5000): D = [D]\ndef rule(messages): return D and messages"
+    before = cell(text)
+    assert cell(text) == before
+    assert cell(text.replace("and", "or")) != before

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dynabro_cli.gradients.engine import LOOP, MAPPED, SHARED, WorkerGradients
-from dynabro_cli.gradients.state import ModuleState, torch_defaults
+from dynabro_cli.gradients.state import ModuleState, marks, torch_defaults
 from dynabro_cli.gradients.trial import ModelError
 
 pytestmark = pytest.mark.filterwarnings("ignore:gradients by:RuntimeWarning")
@@ -470,13 +470,15 @@ def test_settings_that_a_function_of_the_users_changes_come_back() -> None:
 def test_names_that_come_and_go() -> None:
     model = nn.Sequential(nn.Linear(2, 2))
     model.register_buffer("table", torch.tensor([float("nan")]))
-    state = ModuleState(model)
-    assert state.changed() == []
+    state, before = ModuleState(model), marks(model)
+    assert marks(model) == before
     model.register_buffer("new", torch.ones(1))
     del model.table
     model[0].weight.data.mul_(2)
     weight = model[0].weight.clone()
-    assert set(state.changed()) == {"0.weight", "table", "new"}
+    after = marks(model)
+    differing = {name for name in {**before, **after} if before.get(name) != after.get(name)}
+    assert differing == {"0.weight", "table", "new"}
     state.put_back()
     assert [name for name, _ in model.named_buffers()] == ["table"]
     assert torch.equal(model[0].weight * 2, weight)

@@ -308,18 +308,13 @@ def test_a_checkpoint_of_other_data_is_not_resumed(tmp_path: Path) -> None:
         assert (started.resumed is not None) == kept
 
 
-def test_other_vector_instructions_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_resumes_with_other_vector_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     run = resolve(RunSpec(**QUADRATIC, method="momentum"))
-    here = torch.backends.cpu.get_cpu_capability()
     (_, checkpoint) = interrupted(run, 5)
-    started = made(run, resume=checkpoint.data)[0]
-    assert isinstance(started, events.Started)
-    assert not started.notes
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "Z80")
     started = made(run, resume=checkpoint.data)[0]
     assert isinstance(started, events.Started)
     assert started.resumed is not None
-    assert started.notes == (f"resumed with Z80 from {here}: the last bits may differ",)
     assert '"cpu_capability":"Z80"' in str(started.record["versions"])
 
 

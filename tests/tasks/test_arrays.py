@@ -64,6 +64,15 @@ def test_other_numbers_are_accepted_without_a_note(x: np.ndarray[Any, Any]) -> N
     assert values.abs().max() < 100
 
 
+def test_a_value_of_a_window_that_its_channel_hides() -> None:
+    """Samples [n, h, w] may be windows of a table, with a time of day beside small numbers."""
+    windows = np.repeat(S[:, :1], 6, 1).reshape(-1, 2, 3)
+    windows[:, :, 2] = 1.76e9 + 20 * windows[:, :, 2]
+    (note,) = images_of((windows, Y), "mine").notes
+    assert "6 of 6 pixels hardly vary, such as pixel 0. Try: featurewise=True" in note
+    assert images_of((windows, Y), "mine", featurewise=True).notes == ()
+
+
 def test_a_column_may_have_its_own_mean_and_deviation(tmp_path: Path) -> None:
     table = np.c_[S[:, :1], 1e6 * S[:, 1:], np.full(600, 7.0)]
     np.savez(tmp_path / "t.npz", X=table, y=Y)
