@@ -13,10 +13,11 @@ import pandas as pd
 
 from dynabro_cli.analysis.diverged import DIVERGED, share
 from dynabro_cli.analysis.metrics import METRIC_PREFIX, METRICS, Metric
+from dynabro_cli.components import format_value
 from dynabro_cli.errors import SpecError, did_you_mean, many
 from dynabro_cli.experiment.effect import BASE, ENTRY, MET, READING, aligned, entry_words
-from dynabro_cli.experiment.label import CELL, OTHERS, telling_apart, without_parameter
-from dynabro_cli.experiment.spec import COMPONENTS, fields, full_name
+from dynabro_cli.experiment.label import CELL, OTHERS, rule_of, telling_apart, without_parameter
+from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, fields, full_name
 
 if TYPE_CHECKING:
     from dynabro_cli.analysis.results import Results
@@ -46,6 +47,8 @@ TASKS = {
 """Names of tasks in titles."""
 RULES = {"mean": "Mean", "cwmed": "CWMed", "cwtm": "CWTM", "gm": "GM"}
 """Names of aggregation rules in the paper."""
+MOST_TOLD = 8
+"""Most values of a field that a caption lists."""
 NAMES = {
     "pre_aggregators": "pre-aggregator",
     "lr_rule": "learning rate's rule",
@@ -138,6 +141,7 @@ def with_columns(runs: pd.DataFrame, names: Iterable[str | None]) -> pd.DataFram
             lambda spec, field=field, key=key: {**spec, field: _without(spec, field, key)}
         )
         runs = runs.assign(**{name: values.infer_objects(), field: rest, "spec": specs})
+        runs = runs.assign(rule=[rule_of(run) for run in runs.to_dict("records")])
     return runs
 
 
@@ -265,22 +269,63 @@ def axis_label(runs: pd.DataFrame, column: str) -> str:
     return name_of(column)
 
 
-def learning_rates_note(runs: pd.DataFrame, compared: pd.Series[Any]) -> str:
-    """Return a line with the learning rates of the compared things; empty if all have the same."""
-    rates = {
-        str(name): tuple(sorted(set(group)))
-        for name, group in runs["learning_rate"].groupby(compared, sort=False)
-    }
-    if len(set(rates.values())) < 2:
-        return ""
-    by_rates: dict[tuple[float, ...], list[str]] = {}
-    for name, group in rates.items():
-        by_rates.setdefault(group, []).append(name)
-    words = [
-        f"{' or '.join(f'{rate:g}' for rate in group)} for {', '.join(names)}"
-        for group, names in by_rates.items()
-    ]
-    return f"learning rates differ: {'; '.join(words)}"
+def whole_rule(name: str, runs: pd.DataFrame, given: Iterable[str | None] = ()) -> str:
+    """Return ``rule`` in place of the aggregator or the pre-aggregators, if runs have any and
+    ``given`` does not show them.
+
+    ``cwtm`` after ``nnm`` is another rule than ``cwtm``, also if the one follows from the other.
+    """
+    name = full_name(name)
+    chained = name in ("aggregator", CHAIN) and (runs[CHAIN] != "none").any()
+    return RULE if chained and CHAIN not in given else name
+
+
+def differences_note(
+    runs: pd.DataFrame, shown: Sequence[str], among: Sequence[str] = COLUMNS
+) -> list[str]:
+    """Return a line for each field in which runs differ and that is not shown, because it follows
+    from what is, such as a learning rate per method.
+
+    Args:
+        runs: The runs, with the columns ``shown``.
+        shown: Fields that an axis, a series, a panel or a row names.
+        among: The fields to look at.
+    """
+    hidden = {*shown, *(("aggregator", CHAIN) if RULE in shown else ())}
+    hidden |= {ENTRY, "clock"} if READING in shown else set()
+    lines = []
+    for name in dict.fromkeys(whole_rule(name, runs, shown) for name in among):
+        if name in hidden or name not in runs or runs[name].nunique(dropna=False) < 2:
+            continue
+        sides = [_shown_as(runs, side) for side in sorted(shown, key=lambda side: side != "method")]
+        values = runs[name].astype(object).where(runs[name].notna(), "none")
+        groups = [values.groupby(side, sort=False).unique() for side in sides]
+        # the field that determines it, or else the first
+        groups.sort(key=lambda group: not (group.map(len) == 1).all())
+        by_values: dict[tuple[str, ...], list[str]] = {}
+        for side, group in groups[0].items() if groups else ():
+            key = tuple(sorted(group, key=lambda value: (isinstance(value, str), value)))
+            by_values.setdefault(key, []).append(str(side))
+        words = [
+            f"{' or '.join(map(format_value, of))} for {', '.join(names)}"
+            for of, names in by_values.items()
+        ]
+        if not words:
+            continue
+        if len(words) > MOST_TOLD:
+            words = [f"{len(words)} values"]
+        what = "learning rates differ" if name == "learning_rate" else f"{name_of(name)} differs"
+        lines.append(f"{what}: {'; '.join(words)}")
+    return lines
+
+
+def _shown_as(runs: pd.DataFrame, name: str) -> pd.Series[Any]:
+    if name == "method":
+        return method_names(runs)
+    if name == "switching":
+        return runs[name].map({value: titled(runs, name, value) for value in runs[name].unique()})
+    name = whole_rule(name, runs)
+    return runs[name].map(lambda value: text_of(name, value))
 
 
 def method_label(mapping: Mapping[str, Any]) -> str:

@@ -17,8 +17,8 @@ from dynabro_cli.analysis.columns import (
     COLUMNS,
     RULE,
     TUNING,
+    differences_note,
     having,
-    learning_rates_note,
     method_names,
     metric_of,
     name_of,
@@ -27,6 +27,7 @@ from dynabro_cli.analysis.columns import (
     split_columns,
     text_of,
     tick,
+    whole_rule,
     with_columns,
 )
 from dynabro_cli.analysis.diverged import DIVERGED, mark_note
@@ -203,15 +204,17 @@ def ranking(
         split_columns(option, names)
         for option, names in (("hue", rows), ("x", columns), ("facet", panels))
     ]
-    if results.runs[CHAIN].nunique() > 1 and not any(CHAIN in names for names in fields):
-        fields = [
-            tuple(
-                part
-                for name in names
-                for part in ((CHAIN, name) if name == "aggregator" else (name,))
+    given = [*itertools.chain(*fields)]
+    fields = [
+        tuple(
+            part
+            for name in names
+            for part in (
+                (CHAIN, name) if whole_rule(name, results.runs, given) == RULE else (name,)
             )
-            for names in fields
-        ]
+        )
+        for names in fields
+    ]
     if (
         not fields[2]
         and results.sweeps
@@ -288,6 +291,7 @@ def layout_of(
     no place.
     """
     varied = {name for name in COLUMNS if runs[name].nunique(dropna=False) > 1}
+    varied |= {CHAIN for name in varied if whole_rule(name, runs) == RULE}
     names = tuple(rows) or tuple(
         name for name in DEFENCE if name in varied and name not in (*columns, *panels)
     )
@@ -395,7 +399,7 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
         _judged(frame, pairs, higher=higher),
         pairs,
         higher,
-        _notes(named, labels["row"], frame, pairs, orders),
+        _notes(named, layout, frame, pairs, orders),
     )
 
 
@@ -508,7 +512,7 @@ def _judged(cells: pd.DataFrame, pairs: Sequence[Pair], *, higher: bool) -> pd.D
 
 def _notes(
     runs: pd.DataFrame,
-    rows: pd.Series[Any],
+    layout: Layout,
     cells: pd.DataFrame,
     pairs: Sequence[Pair],
     orders: dict[str, list[str]],
@@ -524,9 +528,7 @@ def _notes(
         )
     elif len(orders["row"]) > 1:
         notes.append("no test: a paired test needs several seeds")
-    fair = learning_rates_note(runs, method_names(runs)) or learning_rates_note(runs, rows)
-    if fair:
-        notes.append(fair)
+    notes += differences_note(runs, [*itertools.chain(*layout)])
     if cells["diverged"].any():
         notes.append(mark_note(runs.loc[runs["diverged"], "id"].nunique()))
     whole = math.prod(map(len, orders.values()))

@@ -15,11 +15,11 @@ from matplotlib.lines import Line2D
 
 from dynabro_cli.analysis.cells import ACCURACIES
 from dynabro_cli.analysis.columns import (
+    COLUMNS,
     RULE,
     TASKS,
-    learning_rates_note,
+    differences_note,
     method_label,
-    method_names,
     short,
 )
 from dynabro_cli.analysis.results import Results
@@ -299,6 +299,7 @@ def write_title(
     spread: str = "",
     title: str = "",
     what: str = "",
+    shown: Sequence[str | None] = (),
 ) -> None:
     """Write above the panels what the runs have in common, and the number of seeds per point.
 
@@ -309,14 +310,15 @@ def write_title(
         spread: The meaning of bars and bands; empty if there are none.
         title: Other words in place of what the runs have in common.
         what: The quantity, if no axis names it.
+        shown: Columns of the series, axes and panels; without any, of the sweep's own figure, only
+            learning rates of methods may differ.
     """
-    seeds, rates = "", ""
-    if numbers is not None:
-        seeds = _seeds(numbers, spread)
-        rates = learning_rates_note(results.runs, method_names(results.runs))
+    seeds = "" if numbers is None else _seeds(numbers, spread)
+    among = COLUMNS if shown else ["learning_rate"] if seeds else []
+    rates = differences_note(results.runs, [*filter(None, shown or ["method"])], among)
     shared = ", ".join(short(TASKS.get(word, word)) for word in _shared(results.runs))
     lines = [title or shared, ", ".join(filter(None, (results.label, what, seeds)))]
-    write_above(figure, filter(None, lines if title else [*lines, rates]))
+    write_above(figure, filter(None, lines if title else [*lines, *rates]))
 
 
 def _shared(runs: pd.DataFrame) -> list[str]:
@@ -325,9 +327,10 @@ def _shared(runs: pd.DataFrame) -> list[str]:
     """
     columns = [*fields(), RULE]
     first, same = runs.iloc[0], {name for name in columns if runs[name].nunique() == 1}
+    rules = [RULE] if RULE in same else ["aggregator"]
     words = [
         first[name] if isinstance(first[name], str) else NUMBERS[name].format(first[name])
-        for name in ("task", "method", RULE, "attack", "switching", *NUMBERS)
+        for name in ("task", "method", *rules, "attack", "switching", *NUMBERS)
         if name in same
     ]
     usual = {

@@ -105,7 +105,7 @@ def test_a_sweep_is_drawn_by_its_grid(rules: Path, dynabro: Dynabro) -> None:
     assert dynabro("plot", "mine", "--db", str(rules)).code == 0
     drawn = pd.read_csv("plots/mine.csv")
     assert set(drawn["attack"]) == {"alie", "ipm"}
-    assert set(drawn["series"]) == {"none", "nnm"}
+    assert set(drawn["series"]) == {"cwtm", "nnm+cwtm"}
     assert set(drawn["n"]) == {3}
 
 

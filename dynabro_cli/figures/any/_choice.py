@@ -22,6 +22,7 @@ from dynabro_cli.analysis.columns import (
     short,
     text_of,
     titled,
+    whole_rule,
     with_columns,
 )
 from dynabro_cli.errors import SpecError
@@ -35,13 +36,21 @@ MOST_PANELS, MOST_SERIES = 12, 16
 
 class Series(NamedTuple):
     """Things with a colour: the runs with a column ``series``, the words and the look of each, and
-    the title of the legend.
+    the title of the legend, whose fields are ``parts``.
     """
 
     runs: pd.DataFrame
     labels: dict[str, str]
     lines: dict[str, Line]
     title: str
+    parts: list[str]
+
+
+def whole_rules(runs: pd.DataFrame, choice: Choice) -> Choice:
+    """Return a choice that shows the rule in place of an aggregator; see ``whole_rule``."""
+    given = (choice.x, choice.hue, choice.facet)
+    x, hue, facet = (name and whole_rule(name, runs, given) for name in given)
+    return dataclasses.replace(choice, x=x, hue=hue, facet=facet)
 
 
 def series_of(
@@ -58,8 +67,9 @@ def series_of(
     given = [name for name in (*shown, hue) if name]
     already = [*given, *(("pre_aggregators", "aggregator") if RULE in given else ())]
     problem = problem_fields(runs, given)
-    parts = ([hue] if hue else []) + problem
-    parts += telling_apart(runs.to_dict("records"), COLUMNS, [*already, *problem])
+    rest = telling_apart(runs.to_dict("records"), COLUMNS, [*already, *problem])
+    rest = [whole_rule(name, runs, given) for name in rest]
+    parts = [*dict.fromkeys([*([hue] if hue else []), *problem, *rest])]
     texts = [
         method_names(runs)
         if name == "method"
@@ -92,7 +102,7 @@ def series_of(
     if wrong := [colour for colour in chosen.values() if colour and not is_color_like(colour)]:
         raise SpecError(f"colour={wrong[0]}: not a colour. Try: a name such as red, or #D55E00")
     lines = {name: line._replace(color=chosen[name] or line.color) for name, line in lines.items()}
-    return Series(named, labels, lines, ", ".join(name_of(name) for name in parts))
+    return Series(named, labels, lines, ", ".join(name_of(name) for name in parts), parts)
 
 
 def chosen(runs: pd.DataFrame, choice: Choice) -> tuple[str, Choice]:
@@ -105,11 +115,8 @@ def chosen(runs: pd.DataFrame, choice: Choice) -> tuple[str, Choice]:
     several = ["sweep"] if runs["sweep"].nunique() > 1 else []
     runs = with_columns(runs, (*several, choice.x, choice.hue, choice.facet))
     needed = telling_apart(runs.astype(str).to_dict("records"), COLUMNS, ["seed"])
-    if {"pre_aggregators", "aggregator"} <= set(needed):
-        needed = [
-            RULE if name == "aggregator" else name for name in needed if name != "pre_aggregators"
-        ]
     given = {choice.x, choice.hue, choice.facet}
+    needed = [*dict.fromkeys(whole_rule(name, runs, given) for name in needed)]
     free = [name for name in (*needed, *several) if name not in given]
     if not free and choice.x is None:
         return "curves", choice

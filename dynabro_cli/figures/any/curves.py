@@ -16,7 +16,7 @@ from dynabro_cli.figures._panels import (
     panel_grid,
     write_title,
 )
-from dynabro_cli.figures.any._choice import default_facet, panels_of, series_of
+from dynabro_cli.figures.any._choice import default_facet, panels_of, series_of, whole_rules
 
 
 @plot("curves")
@@ -25,6 +25,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     panel per --facet.
     """
     metric = metric_of(results, choice.metric, along=True)
+    choice = whole_rules(results.runs, choice)
     x = column_of("x", choice.x or "samples", ("samples", "budget"))
     hue = choice.hue and column_of("hue", choice.hue)
     runs = with_columns(results.runs, (hue, choice.facet))
@@ -46,5 +47,5 @@ def draw(results: Results, choice: Choice) -> Drawn:
         cut_at_one(panel, metric.final)
         panel.set(title=short(title), ylabel=metric.label)
     legend(figure, series.labels, series.lines, series.title)
-    write_title(figure, named, numbers, "std")
+    write_title(figure, named, numbers, "std", shown=[*series.parts, facet])
     return Drawn(figure, numbers)

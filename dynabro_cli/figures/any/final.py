@@ -20,7 +20,7 @@ from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._panels import cut_at_one, draw_finals, legend, panel_grid, write_title
 from dynabro_cli.figures._tables import as_table
-from dynabro_cli.figures.any._choice import apart, default_facet, panels_of, series_of
+from dynabro_cli.figures.any._choice import apart, default_facet, panels_of, series_of, whole_rules
 
 
 @plot("final")
@@ -32,6 +32,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     """
     metric = metric_of(results, choice.metric)
     results = having(results, metric)
+    choice = whole_rules(results.runs, choice)
     x = column_of("x", choice.x or "switching")
     hue = choice.hue and column_of("hue", choice.hue)
     runs = with_columns(results.runs, (x, hue, choice.facet))
@@ -53,5 +54,5 @@ def draw(results: Results, choice: Choice) -> Drawn:
         cut_at_one(panel, metric.final)
         panel.set(title=short(title), xlabel=axis_label(part, x), ylabel=metric.title)
     legend(figure, series.labels, series.lines, series.title)
-    write_title(figure, named, numbers, choice.spread)
+    write_title(figure, named, numbers, choice.spread, shown=[*series.parts, x, facet])
     return Drawn(figure, numbers, as_table(numbers, by))

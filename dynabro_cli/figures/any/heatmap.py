@@ -13,6 +13,7 @@ from matplotlib.collections import QuadMesh
 from dynabro_cli.analysis.cells import final_values, worst_of
 from dynabro_cli.analysis.columns import (
     COLUMNS,
+    RULE,
     axis_label,
     column_of,
     having,
@@ -31,7 +32,7 @@ from dynabro_cli.experiment.effect import READING
 from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._panels import draw_matrix, finite_limits, panel_grid, write_title
-from dynabro_cli.figures.any._choice import apart, panels_of
+from dynabro_cli.figures.any._choice import apart, panels_of, whole_rules
 
 MIXED = ("precision", "validation")
 """Further fields that define a problem: the worst over them compares different problems."""
@@ -42,7 +43,7 @@ MOST_LETTERS = 11
 @plot("heatmap")
 def draw(results: Results, choice: Choice) -> Drawn:
     """The worst case over attacks: one column per --x (default switching), one row per --hue
-    (default aggregator).
+    (default the rule).
 
     A cell is the worst mean over seeds among its runs, which may differ in what an adversary or a
     defender chooses; the title names these fields. Runs of different problems, such as two budgets,
@@ -54,11 +55,13 @@ def draw(results: Results, choice: Choice) -> Drawn:
         raise SpecError("a heatmap shows numbers by colour, on one scale. Try: no --free-y")
     metric = metric_of(results, choice.metric)
     results = having(results, metric)
+    choice = dataclasses.replace(choice, hue=choice.hue or "aggregator")
+    choice = whole_rules(results.runs, choice)
     results = dataclasses.replace(
         results, runs=with_columns(results.runs, (choice.x, choice.hue, choice.facet))
     )
     x = column_of("x", choice.x or "switching")
-    y = column_of("hue", choice.hue or "aggregator")
+    y = column_of("hue", choice.hue or RULE)
     facet = column_of("facet", choice.facet) if choice.facet else _method(results, (x, y))
     apart(x=x, hue=y, facet=facet)
     shown = [*([facet] if facet else []), y, x]
@@ -98,7 +101,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     if hidden and cells.groupby(shown, sort=False).size().nunique() > 1:
         over += ", of which cells have different numbers"
     what = ", ".join(filter(None, (metric.title, over, mark_note(numbers["diverged"].sum()))))
-    write_title(figure, results, numbers.assign(diverged=0), what=what)
+    write_title(figure, results, numbers.assign(diverged=0), what=what, shown=[*shown, *hidden])
     return Drawn(figure, numbers)
 
 

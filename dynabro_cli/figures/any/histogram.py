@@ -8,7 +8,7 @@ from dynabro_cli.analysis.results import Results
 from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._panels import draw_fractions, panel_grid, write_title
-from dynabro_cli.figures.any._choice import panels_of
+from dynabro_cli.figures.any._choice import panels_of, whole_rules
 
 
 @plot("histogram")
@@ -19,7 +19,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     for option in ("x", "hue", "metric"):
         if getattr(choice, option) is not None:
             raise SpecError(f"a histogram has no {option}. Try: no --{option}")
-    facet = column_of("facet", choice.facet or "switching")
+    facet = column_of("facet", whole_rules(results.runs, choice).facet or "switching")
     numbers = fractions(results, (facet,))
     panels = panels_of(results.runs, numbers, facet, choice)
     figure, axes = panel_grid(len(panels), sharey=not choice.free_y)
