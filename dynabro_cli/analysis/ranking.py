@@ -152,24 +152,45 @@ class Ranking(NamedTuple):
         ordered = rows.sort_values("worst", ascending=not self.higher, kind="stable")
         best, second = ordered.iloc[0], ordered.iloc[1]
         leads = first[(first["row"] == best["row"]) & (first["best"] | first["tied"])]
-        count = first["column"].nunique()
-        if count == 1:
-            apart = (
-                "a paired test does not separate them"
-                if _tied(first, second["row"])
-                else "the next one"
+        count, column = first["column"].nunique(), second["worst_column"]
+        p = next(
+            (
+                pair.holm
+                for pair in self.pairs
+                if (pair.panel, pair.column) == (self.panels[0], column)
+                and {pair.a, pair.b} == {best["row"], second["row"]}
+            ),
+            math.nan,
+        )
+        test = (
+            "no paired test"
+            if math.isnan(p)
+            else f"paired t-test under {column}: p = {p:.2g} after Holm over {self.tests}"
+        )
+        a, b = (
+            f"{row['worst']:.3g}" + (f" under {row['worst_column']}" if count > 1 else "")
+            for row in (best, second)
+        )
+        if p <= LEVEL:
+            what = "has the best worst case," if count > 1 else "is best, with"
+            spread = f"{best['row']} {what} {a}; {second['row']} follows with {b} ({test})."
+        else:
+            what = "the best worst cases" if count > 1 else "the best two"
+            spread = (
+                f"no test separates {what}: {best['row']} with {a}, and {second['row']} with {b} "
+                f"({test})."
             )
-            worst = f"{best['row']} is best, with {best['worst']:.3g}"
-            return f"{where}{worst}; {second['row']} follows with {second['worst']:.3g} ({apart})."
-        spread = (
-            f"{best['row']} has the best worst case, {best['worst']:.3g} under "
-            f"{best['worst_column']}"
-        )
+        if count == 1:
+            return f"{where}{spread}"
         return (
-            f"{where}{spread}; {second['row']} follows with {second['worst']:.3g} under "
-            f"{second['worst_column']}. "
-            f"{best['row']} is best, or tied with the best, in {len(leads)} of {count} columns."
+            f"{where}{spread} {best['row']} is best, or tied with the best, in {len(leads)} of "
+            f"{count} columns."
         )
+
+    @property
+    def tests(self) -> str:
+        """The number of tests that Holm's correction counts."""
+        return many(sum(not math.isnan(pair.p) for pair in self.pairs), "test")
 
 
 def _missing(cells: pd.DataFrame) -> dict[str, str]:
@@ -180,10 +201,6 @@ def _missing(cells: pd.DataFrame) -> dict[str, str]:
     columns = list(dict.fromkeys(cells["column"]))
     without = {row: [name for name in columns if name not in present[row]] for row in present.index}
     return {str(row): " or ".join(names) for row, names in without.items() if names}
-
-
-def _tied(cells: pd.DataFrame, row: str) -> bool:
-    return bool(cells.loc[cells["row"] == row, "tied"].any())
 
 
 def ranking(

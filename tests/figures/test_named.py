@@ -101,3 +101,41 @@ def test_a_field_that_follows_from_another_is_in_the_caption(
     assert name in written
     for group in groups.split("; "):
         assert group in written
+
+
+@pytest.mark.parametrize(
+    ("spread", "sentence"),
+    [
+        (0.001, "gm has the best worst case, 0.7 under alie; cwtm follows with 0.6 under alie (pa"),
+        (0.4, "no test separates the best worst cases: gm with 0.7 under alie, and cwtm with"),
+    ],
+)
+@pytest.mark.parametrize("attacks", [("alie", "ipm"), ("alie",)])
+def test_a_winner_needs_a_test(
+    spread: float, sentence: str, attacks: tuple[str, ...], folder: Path, dynabro: Dynabro
+) -> None:
+    rules = (("aggregator=gm",), ("aggregator=cwtm",))
+    store(folder, *((*rule, "seeds=0..3", f"attack={name}") for rule in rules for name in attacks))
+    for rule, mean in (("gm", 0.7), ("cwtm", 0.6)):
+        sign = 1 if rule == "gm" else -1
+        made.change(
+            folder / "results.db",
+            f"UPDATE runs SET final_accuracy = {mean} + {sign * spread / 2} * (seed - 1.5) / 1.5 + "
+            f"0.1 * (attack = 'ipm') WHERE aggregator = '{rule}'",
+        )
+    err = " ".join(dynabro("compare", "--all", "rule").err.split())
+    if len(attacks) == 1:
+        sentence = sentence.replace(" under alie", "").replace(
+            "has the best worst case,", "is best, with"
+        )
+        sentence = sentence.replace("best worst cases", "best two")
+    assert sentence in err
+    assert f"after Holm over {len(attacks)} test" in err
+
+
+def test_a_test_that_does_not_exist_names_no_winner(folder: Path, dynabro: Dynabro) -> None:
+    store(folder, ("aggregator=gm", "seeds=0"), ("aggregator=cwtm", "seeds=0"))
+    err = dynabro("compare", "--all", "rule").err
+    assert "no test separates the best worst cases" in err
+    assert "(no paired test)" in err
+    assert "has the best" not in err

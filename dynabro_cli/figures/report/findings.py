@@ -110,11 +110,11 @@ def _shown(ranked: Ranking) -> dict[str, Any]:
         "sentence": ranked.sentence,
         "notes": ranked.notes,
         "panels": panels,
-        "differences": _differences(ranked.pairs),
+        "differences": _differences(ranked.pairs, ranked.tests),
     }
 
 
-def _differences(pairs: Sequence[Pair]) -> Table:
+def _differences(pairs: Sequence[Pair], tests: str) -> Table:
     """Return a table of pairs of rows: the mean difference over common seeds, with its interval."""
     rows = [
         [
@@ -129,7 +129,11 @@ def _differences(pairs: Sequence[Pair]) -> Table:
         for pair in pairs[:MOST_ROWS]
     ]
     cut = f", the first {MOST_ROWS}" if len(pairs) > MOST_ROWS else ""
-    return {"caption": f"{len(pairs)} paired differences{cut}", "columns": HEADER, "rows": rows}
+    return {
+        "caption": f"{len(pairs)} paired differences{cut}; Holm over {tests}",
+        "columns": HEADER,
+        "rows": rows,
+    }
 
 
 def searched(results: Results) -> list[Table]:

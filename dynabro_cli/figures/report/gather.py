@@ -25,7 +25,7 @@ from dynabro_cli.figures._style import KNOWN
 from dynabro_cli.figures.any.timeline import TICKS, masks_of
 from dynabro_cli.figures.report.findings import answers, searched
 from dynabro_cli.store.origin import words_of
-from dynabro_cli.store.read.queries import query
+from dynabro_cli.store.read.queries import query, sweeps_condition
 from dynabro_cli.store.tables import HAS_RESULT
 
 CURVE_POINTS, ALL_POINTS, FEWEST_POINTS = 100, 50_000, 10
@@ -341,7 +341,8 @@ def _about(results: Results, describe: Callable[[str], str]) -> list[Value]:
 
 def _statuses(results: Results, where: str | None) -> dict[str, int]:
     """Return the number of runs without a result by status; they are not in the report."""
-    condition = f"NOT ({HAS_RESULT})" + (f" AND ({where})" if where else "")
+    within = sweeps_condition(results.engine, None, results.sweeps)
+    condition = " AND ".join(f"({text})" for text in (f"NOT ({HAS_RESULT})", where, within) if text)
     counts = query(
         results.engine,
         f"SELECT status, COUNT(*) AS n FROM runs WHERE {condition} GROUP BY status ORDER BY status",

@@ -15,11 +15,12 @@ import pandas as pd
 import pytest
 
 from dynabro_cli.analysis.cells import curves
-from dynabro_cli.analysis.results import Results
+from dynabro_cli.analysis.results import Results, read_runs
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.experiment.spec import RunSpec, fields
 from dynabro_cli.figures.report import gather
+from dynabro_cli.store.open.engine import open_read_only
 from tests.cli.conftest import Dynabro
 from tests.command_lines import parse
 from tests.figures.report.conftest import Gathered
@@ -192,7 +193,7 @@ def test_answers_are_the_numbers_of_a_matrix(gathered: Gathered, real_database: 
     assert means["SGD"] == pytest.approx(stored[0][0], abs=6e-4)
     best = [row[0] for row in panel["rows"] if row[1][0]["best"]]
     assert best == [max(means, key=lambda name: means[name])]
-    assert own[0]["sentence"].startswith(best[0])
+    assert own[0]["sentence"].startswith(f"no test separates the best two: {best[0]} with ")
 
 
 @pytest.mark.thorough
@@ -242,6 +243,20 @@ def test_runs_without_a_result_are_counted(
     assert found["statuses"] == {"failed": 1, "interrupted": 2}
     assert len(found["runs"]) == 4
     assert gathered(path, "id <> 2")["statuses"] == {"failed": 1, "interrupted": 1}
+
+
+def test_a_report_of_a_sweep_counts_its_runs_only(real_database: Path, tmp_path: Path) -> None:
+    path = tmp_path / "two.db"
+    path.write_bytes(real_database.read_bytes())
+    change(path, "DELETE FROM sweep_runs")
+    change(path, "UPDATE runs SET sweep = iif(id < 4, 'mine', 'other')")
+    change(path, "UPDATE runs SET status = 'running' WHERE id IN (1, 4, 5)")
+    engine = open_read_only(str(path))
+    for sweep, where, count in (("mine", None, 1), ("other", None, 2), ("other", "id = 4", 1)):
+        runs = read_runs(engine, where if where is None else "TRUE", (sweep,))
+        measured = (engine, identities, lambda run: (0, False, False))
+        results = Results(runs, runs, "", *measured, (sweep,))
+        assert gather._statuses(results, where) == {"running": count}
 
 
 def test_numbers_that_json_lacks(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
