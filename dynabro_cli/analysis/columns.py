@@ -48,7 +48,7 @@ TASKS = {
 RULES = {"mean": "Mean", "cwmed": "CWMed", "cwtm": "CWTM", "gm": "GM"}
 """Names of aggregation rules in the paper."""
 MOST_TOLD = 8
-"""Most values of a field that a caption lists."""
+"""Most values of a field, and most things with one of them, that a caption lists."""
 NAMES = {
     "pre_aggregators": "pre-aggregator",
     "lr_rule": "learning rate's rule",
@@ -307,7 +307,8 @@ def differences_note(
             key = tuple(sorted(group, key=lambda value: (isinstance(value, str), value)))
             by_values.setdefault(key, []).append(str(side))
         words = [
-            f"{' or '.join(map(format_value, of))} for {', '.join(names)}"
+            f"{' or '.join(map(format_value, of))} for {', '.join(names[:MOST_TOLD])}"
+            + (f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else "")
             for of, names in by_values.items()
         ]
         if not words:
