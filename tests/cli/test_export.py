@@ -138,7 +138,6 @@ def test_an_older_file_is_replaced(dynabro: Dynabro, results: Path) -> None:
                 "For a row of each run: dynabro query --csv 'SELECT * FROM runs'"
             ),
         ),
-        (("curves",), 2, "--csv"),
         (
             ("curves", "--csv", "missing/out.csv"),
             73,

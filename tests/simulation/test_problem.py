@@ -28,6 +28,7 @@ from dynabro_cli.simulation.problem.objective import ObjectiveProblem
 from dynabro_cli.simulation.problem.shares import Shares
 from dynabro_cli.simulation.round.gathering import RoundGradients
 from dynabro_cli.simulation.round.identities import identify
+from dynabro_cli.simulation.round.inputs import Inputs
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import SwitchingSetting
 from dynabro_cli.tasks._api import Images, ImageShape, TaskSetting
@@ -414,6 +415,12 @@ def test_large_gradients_of_an_objective_are_means_of_fresh_ones() -> None:
     torch.testing.assert_close(problem.large_gradients(4, 6), expected)
 
 
+def inputs_of(parts: Parts, state: State, plan: Plan) -> Inputs:
+    """Return the inputs of a round that is neither judged, probed nor attacked by computation."""
+    who, _ = identify(parts, state, 1)
+    return Inputs(plan, who, torch.tensor(0.1), False, False, False, (), (), ())
+
+
 def test_gradients_at_other_points() -> None:
     """The gradient of worker i at its point is the gradient of a network at this point; the model
     is unchanged.
@@ -426,8 +433,8 @@ def test_gradients_at_other_points() -> None:
         "off",
     )[0]
     parts, state = made._parts, made._state
-    who, _ = identify(parts, state, 1)
-    round_ = RoundGradients(parts, state, Plan(None, (3,)), who, made._server.attacker)
+    inputs = inputs_of(parts, state, Plan(None, (3,)))
+    round_ = RoundGradients(parts, state, inputs, made._server.attacker)
     here = parts.problem.x.clone()
     points = here + 0.1 * torch.randn(M, here.numel(), generator=torch.Generator().manual_seed(0))
     found, at_one = round_.gradients(2, points), round_.gradients(2, points[1])
@@ -450,9 +457,8 @@ def test_losses_at_another_point_are_not_counted() -> None:
         "off",
     )[0]
     parts, state = made._parts, made._state
-    round_ = RoundGradients(
-        parts, state, Plan(None, (2,)), identify(parts, state, 1)[0], made._server.attacker
-    )
+    inputs = inputs_of(parts, state, Plan(None, (2,)))
+    round_ = RoundGradients(parts, state, inputs, made._server.attacker)
     round_.gradients(0, parts.problem.x + 1)
     round_.gradients(0)
     seen = parts.problem.observed()
