@@ -834,3 +834,17 @@ SELECT max(mnist.seeds) AS seeds,
        (SELECT max(trials) FROM (SELECT count(*) AS trials FROM results.trials WHERE search LIKE 'mnist-worst-static: %' GROUP BY search)) AS static_trials,
        (SELECT max(trials) FROM (SELECT count(*) AS trials FROM results.trials WHERE search LIKE 'mnist-worst-switching: %' GROUP BY search)) AS switching_trials
 FROM csv_leaderboard_mnist AS mnist;
+
+-- query: many_workers
+SELECT iif(count(*), '![many-workers](../many-workers.png)', 'The sweep `many-workers` has no runs yet, so this page claims nothing about its results.') AS picture,
+       printf('Of %d planned runs, %d were made. Mean final accuracies; a diverged run counts as 0.1:', planned('many-workers'), count(*)) AS runs
+FROM counted WHERE sweep = 'many-workers' AND status IN ('finished', 'diverged');
+
+-- query: many_workers_means
+SELECT iif(attack = 'alie', 'ALIE', 'sign flips') AS attack, participation, CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE 'momentum 0.9' END AS method,
+       iif(pre_aggregators = 'none', '', pre_aggregators || '+') || aggregator AS rule, cell(final_accuracy, status = 'diverged') FILTER (WHERE workers = 50) AS "m = 50",
+       cell(final_accuracy, status = 'diverged') FILTER (WHERE workers = 200) AS "m = 200", cell(final_accuracy, status = 'diverged') FILTER (WHERE workers = 500) AS "m = 500"
+FROM counted WHERE sweep = 'many-workers' AND status IN ('finished', 'diverged') GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 4, 3;
+
+-- query: many_workers_state
+SELECT iif(count(*), 'a sweep of its own', 'not run') AS text FROM counted WHERE sweep = 'many-workers' AND status IN ('finished', 'diverged');

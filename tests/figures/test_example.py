@@ -21,7 +21,13 @@ from tests.cli.conftest import Dynabro
 ROOT = Path(__file__).parents[2]
 EXAMPLE, PLOTS = ROOT / "results.db.example", ROOT / "plots"
 MOST_BYTES = 34_000_000
-WITHOUT_RUNS = {"cifar10-ipm-cwmed", "cifar10-ipm-cwmed-dmax048", "mnist-dynamic-rounds", "search"}
+WITHOUT_RUNS = {
+    "cifar10-ipm-cwmed",
+    "cifar10-ipm-cwmed-dmax048",
+    "many-workers",
+    "mnist-dynamic-rounds",
+    "search",
+}
 """Figures whose grids have not been run."""
 LEADERBOARDS = {
     "leaderboard": ("worst-between", "worst-within", "worst-evade"),

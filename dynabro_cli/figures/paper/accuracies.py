@@ -216,6 +216,12 @@ ROWS = (
         ),
     ),
     PaperFigure(
+        "many-workers",
+        "",
+        "Final accuracy of each method and rule on MNIST with 50 to 500 workers.",
+        functools.partial(matrix.draw, choice=Choice(x="participation,workers", facet="attack")),
+    ),
+    PaperFigure(
         "text-switching",
         "",
         "Test loss of a transformer on a text, with identities fixed and changing.",
