@@ -166,25 +166,26 @@ def test_names_colours_and_order(
     monkeypatch.setattr(
         "dynabro_cli.figures._make._picture", lambda one, *_: drawn.append(one) or b"x"
     )
-    words = ("--label", "nnm=Ours", "--colour", "nnm=red", "--order", "ipm", "--title", "My title")
+    words = ("--label", "nnm+cwtm=Ours", "--colour", "nnm+cwtm=red", "--order", "ipm")
+    words += ("--title", "My title")
     assert dynabro("plot", "mine", "--db", str(rules), *words).code == 0
     figure = drawn[0].figure
     assert figure.get_suptitle().splitlines()[0] == "My title"
-    assert {text.get_text() for text in figure.legends[0].get_texts()} == {"none", "Ours"}
-    assert figure.legends[0].get_title().get_text() == "pre-aggregator"
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == {"cwtm", "Ours"}
+    assert figure.legends[0].get_title().get_text() == "rule"
     (panel,) = (axes for axes in figure.axes if axes.has_data())
     assert [tick.get_text() for tick in panel.get_xticklabels()] == ["ipm", "alie"]
     assert "red" in {line.get_color() for line in panel.lines}
     assert all(container.lines[0].get_linestyle() == "None" for container in panel.containers)
     for option, text in (("label", "nmm=Ours"), ("colour", "nmm=red"), ("order", "nmm")):
         problem = dynabro("plot", "mine", "--db", str(rules), f"--{option}", text)
-        assert (problem.code, problem.problems[0].partition(" (")[0]) == (
+        assert (problem.code, problem.problems[0].partition(". Try")[0]) == (
             2,
             f"{option}=nmm: the picture has no such value",
         )
     assert (
         "colour=rot: not a colour"
-        in dynabro("plot", "mine", "--db", str(rules), "--colour", "nnm=rot").err
+        in dynabro("plot", "mine", "--db", str(rules), "--colour", "nnm+cwtm=rot").err
     )
 
 
