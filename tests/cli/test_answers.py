@@ -1,4 +1,4 @@
-"""What commands answer to conditions on sweeps, plugins that are not loaded, and names."""
+"""Answers of commands to conditions on sweeps, plugins that are not loaded, and names."""
 
 from __future__ import annotations
 

@@ -401,7 +401,7 @@ FOREIGN = [
 def test_a_foreign_search_is_read_as_a_file_is(
     text: str, problem: str, database: str, other: str
 ) -> None:
-    """What would be refused as a file is left out, and never reaches a reader of results."""
+    """A search that is refused as a file is left out, and never reaches a reader of results."""
     searched(database)
     searched(other, text)
     (found,) = check(other).problems

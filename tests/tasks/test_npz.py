@@ -35,7 +35,7 @@ def load() -> None:
 def test_arrays_that_do_not_fit_into_memory_are_refused_unread(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sizes are those of the arrays that are used, when they are unpacked."""
+    """The check counts the unpacked sizes of the arrays that the task uses."""
     monkeypatch.setattr(_api, "free_host_memory", lambda: SIZE * _api.COPIES)
     load()
     monkeypatch.setattr(_api, "free_host_memory", lambda: SIZE * _api.COPIES - 1)
