@@ -10,7 +10,7 @@ import pytest
 from dynabro_cli import events
 from dynabro_cli.cli.progress import PLAIN_LINES, RunsProgress
 from dynabro_cli.executors._api import Outcome
-from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation import setup
 from tests.cli.conftest import Dynabro
@@ -123,7 +123,13 @@ def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_terminal_gets_a_live_line_and_data_stay_clean(
     dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Refreshed(RunsProgress):
+        def event(self, slot: int, run: Run, event: events.Event) -> None:
+            super().event(slot, run, event)
+            self._live.refresh()  # the run may end before the display is due again
+
     monkeypatch.setenv("FORCE_COLOR", "1")  # standard error is taken for a terminal
+    monkeypatch.setattr("dynabro_cli.cli.progress.RunsProgress", Refreshed)
     outcome = dynabro(*QUADRATIC)
     assert outcome.code == 0
     assert "\x1b[" in outcome.err
