@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +27,30 @@ from tests.postgres import empty_database  # noqa: E402
 # the processes of tests share the cores; tests of threads set their number
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
     torch.set_num_threads(max(1, cores() // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
+
+
+CRASHES = "dynabro-crash-{}-"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Let a process of tests that crashes leave the stacks of its threads in a file."""
+    if hasattr(config, "workerinput"):
+        prefix = CRASHES.format(config.workerinput["testrunuid"])
+        faulthandler.enable(tempfile.mkstemp(prefix=prefix)[0])
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print what processes of tests left when they crashed."""
+    session = config.pluginmanager.get_plugin("dsession")
+    uid = getattr(getattr(session, "nodemanager", None), "testrunuid", None)
+    for file in Path(tempfile.gettempdir()).glob(CRASHES.format(uid) + "*"):
+        if lines := file.read_text().splitlines():
+            terminalreporter.section("a process of tests crashed")
+            terminalreporter.write_line("\n".join(lines[:40]))
+        file.unlink()
 
 
 def pytest_collection_finish() -> None:
