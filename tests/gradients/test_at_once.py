@@ -14,7 +14,6 @@ from torch import Tensor
 
 from dynabro_cli.gradients import at_once
 from dynabro_cli.gradients.at_once import Geometry, looped, unfolded, weight_gradients
-from dynabro_cli.gradients.stem import WorkerStem
 
 pairs = st.tuples(st.integers(1, 2), st.integers(1, 2))
 exact = {"rtol": 1e-12, "atol": 1e-12}
@@ -122,19 +121,3 @@ def test_the_way_is_chosen_by_shape_and_precision(
     )
     weight_gradients(gy, x, (2, channels // groups, 3, 3), 2, how)
     assert asked == [way]
-
-
-def test_the_stem_of_all_workers_is_the_stem_of_one_after_another() -> None:
-    source, m, n, c, k = torch.Generator().manual_seed(0), 3, 2, 4, 5
-    gy = torch.randn(m * n, 4 * c, 4, 4, generator=source, dtype=torch.float64)
-    folded = torch.randn(m * n, 4, 6, 6, generator=source, dtype=torch.float64)
-    kernel = folded.new_empty(4 * c, 4, 3, 3)
-    found = WorkerStem.at_once(gy, folded, kernel.shape, m, k)
-    for worker, (part, inputs) in enumerate(zip(gy.chunk(m), folded.chunk(m), strict=True)):
-        expected = torch.zeros(c, 1, k, k, dtype=torch.float64)
-        four = torch.nn.functional.pixel_shuffle(
-            WorkerStem.backward(part, inputs, kernel), 2
-        ).chunk(4)
-        for (i, j), gradient in zip(((0, 0), (0, 1), (1, 0), (1, 1)), four, strict=True):
-            expected += gradient[:, :, i : i + k, j : j + k]
-        torch.testing.assert_close(found[worker], expected, **exact)

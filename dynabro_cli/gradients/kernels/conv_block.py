@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from dynabro_cli.errors import RunError
-from dynabro_cli.gradients.stem import WorkerStem
 from dynabro_cli.gradients.worker_layers import WorkerConv2d
 from dynabro_cli.machine import native
 
@@ -162,8 +161,6 @@ class ConvBlock(nn.Module):
         self.conv = conv
         # ReLU has less to do after the pooling
         self.plain: nn.Module = nn.Sequential(conv, pool, relu)
-        if WorkerStem.serves(conv, relu, pool):
-            self.plain = WorkerStem(conv)
         self.compiled: Compiled | None = None
         self.seen: Shape | None = None
 

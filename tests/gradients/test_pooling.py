@@ -1,6 +1,4 @@
-"""The first layer of networks on images of one channel, against the three layers that it stands in
-for.
-"""
+"""Convolutions with ReLU and pooling, on one channel and on several, worker by worker."""
 
 from __future__ import annotations
 
@@ -8,9 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
-from dynabro_cli.gradients import stem
 from dynabro_cli.gradients.engine import SHARED
 from tests.gradients.worker_by_worker import CLASSES, batch_of, check, seeded
 
@@ -30,20 +27,6 @@ def network(
     return nn.Sequential(
         convolution, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(width, CLASSES)
     )
-
-
-@pytest.fixture
-def folds(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Every fold of a kernel: empty where the three layers ran as they are."""
-    seen = []
-    fold = stem.fold
-
-    def counted(weight: Tensor, place: tuple[int, int]) -> Tensor:
-        seen.append(place)
-        return fold(weight, place)
-
-    monkeypatch.setattr(stem, "fold", counted)
-    return seen
 
 
 @pytest.mark.thorough
@@ -92,12 +75,6 @@ def test_of_equal_values_the_first_is_the_largest() -> None:
     # positive where the image is empty, so that ties are not cut off by the ReLU
     model[0].bias.data.abs_()
     check(model, inputs, labels, 1, SHARED)
-
-
-def test_it_is_used_where_it_can_be(folds: list[tuple[int, int]]) -> None:
-    inputs, labels = batch_of(2, 2, (1, 8, 6))
-    check(seeded(lambda: network((8, 6))), inputs, labels, 1, SHARED)
-    assert folds[:4] == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
 @pytest.mark.parametrize(
@@ -152,23 +129,17 @@ def test_it_is_used_where_it_can_be(folds: list[tuple[int, int]]) -> None:
         "oblong kernel",
     ],
 )
-def test_other_layers_are_left_as_they_are(
-    build: object, shape: tuple[int, ...], folds: list[tuple[int, int]]
-) -> None:
+def test_other_layers(build: object, shape: tuple[int, ...]) -> None:
     inputs, labels = batch_of(2, 2, shape)
     check(seeded(build), inputs, labels, 1, SHARED)
-    assert folds == []
 
 
-def test_a_convolution_on_one_channel_deeper_in_a_network(folds: list[tuple[int, int]]) -> None:
-    """The layer's input has a gradient, which the stem would not pass on."""
-
+def test_a_convolution_on_one_channel_deeper_in_a_network() -> None:
     def build() -> nn.Module:
         return nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.Tanh(), *network((8, 8)))
 
     inputs, labels = batch_of(2, 2, (1, 8, 8))
     check(seeded(build), inputs, labels, 1, SHARED)
-    assert folds == []
 
 
 @pytest.mark.parametrize("pool", [nn.MaxPool2d(2), nn.MaxPool2d(3, stride=1, padding=1)])
