@@ -180,9 +180,8 @@ class Ledger:
             suits: Returns True if runs that share a device in this way can be in the slot now.
         """
         # these runs take minutes elsewhere: without a pause, every turn would look all of them up
-        if not self._queued and self._elsewhere and time.monotonic() >= self._look_again:
-            self._queue(*self._elsewhere)
-            self._elsewhere.clear()
+        if not self._queued and self.elsewhere() and time.monotonic() >= self._look_again:
+            self.revisit()
             self._look_again = time.monotonic() + REVISIT_SECONDS
         while self._queued or self._fetch():
             check()
@@ -258,11 +257,21 @@ class Ledger:
         Args:
             others: True if there are runs in progress here.
         """
-        if not self._elsewhere:
+        waited_for = self.elsewhere()
+        if not waited_for:
             return None
         if not others and not self._queued:
-            self._listener.waiting(len(self._elsewhere))
+            self._listener.waiting(waited_for)
         return max(0.0, self._look_again - time.monotonic())
+
+    def elsewhere(self) -> int:
+        """Return the number of runs in progress elsewhere that are waited for."""
+        return len(self._elsewhere)
+
+    def revisit(self) -> None:
+        """Check again what is in progress elsewhere."""
+        self._queue(*self._elsewhere)
+        self._elsewhere.clear()
 
     def _end_of(self, recorder: Recorder, job: Job) -> tuple[Status, str | None] | None:
         """Return the outcome of a run that is not to be made, as the database is now; None if it is

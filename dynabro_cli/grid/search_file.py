@@ -146,6 +146,19 @@ class Search:
             raise SpecError("exclude leaves it out")
         return [run.with_seed(seed) for seed in seeds]
 
+    def combinations(
+        self, fixed: Values, probe: int = 2
+    ) -> Iterator[tuple[tuple[Entry, ...], Run | SpecError]]:
+        """Yield every combination of entries, each with its run with the first seed and numbers at
+        a ``probe`` of the ranges, or the reason why it cannot run.
+        """
+        for entries in self.space.combinations():
+            texts = {name: text for entry in entries for name, text in entry.probe(probe).items()}
+            try:
+                yield entries, self.runs({**fixed, **texts}, self.seeds[:1])[0]
+            except SpecError as error:
+                yield entries, error
+
     @property
     def prunes_within_runs(self) -> bool:
         """True if the pruner sees every evaluation of a run."""

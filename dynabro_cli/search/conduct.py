@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -17,7 +16,7 @@ from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.events import Evaluated, Event, Started
 from dynabro_cli.executors._api import Failure, Listener, Outcome, Status
 from dynabro_cli.executors.backend import Places
-from dynabro_cli.executors.ledger import REVISIT_SECONDS, Job, Ledger, Slot
+from dynabro_cli.executors.ledger import Job, Ledger, Slot
 from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.executors.sweep import slots_of
 from dynabro_cli.experiment.resolve import Run
@@ -354,8 +353,8 @@ class SearchLedger(Ledger):
     """
 
     studies: Sequence[StudyInProgress] = ()
-    _ask_again = 0.0
-    """The time, by ``time.monotonic``, at which the searches may have another trial."""
+    _news = True
+    """True if the searches may have another trial, because a run has ended here or elsewhere."""
 
     def more(self) -> Sequence[Run]:
         """Return the runs of the next trial of the first search that has one.
@@ -363,31 +362,22 @@ class SearchLedger(Ledger):
         If no search has one, wait for a run to end here, or for the trials of other commands: the
         repetitions come after them.
         """
-        if time.monotonic() >= self._ask_again:
-            for study in self.studies:
-                if runs := study.more():
-                    return runs
-            self._ask_again = (
-                time.monotonic() + REVISIT_SECONDS if self._elsewhere_runs else math.inf
-            )
+        for study in self.studies if self._news else ():
+            if runs := study.more():
+                return runs
+        self._news = False
         return ()
 
-    @property
-    def _elsewhere_runs(self) -> int:
-        return sum(study.elsewhere for study in self.studies)
-
-    def patience(self, *, others: bool) -> float | None:
-        """Return the seconds until runs or trials in progress elsewhere are checked again, and
-        report to the listener if they are all that is left; None if there are none.
+    def elsewhere(self) -> int:
+        """Return the number of runs in progress elsewhere, with the runs of other commands'
+        trials.
         """
-        seconds = super().patience(others=others)
-        if self._ask_again == math.inf:
-            return seconds
-        if not others:
-            self._listener.waiting(self._elsewhere_runs)
-        return min(
-            max(0.0, self._ask_again - time.monotonic()), math.inf if seconds is None else seconds
-        )
+        return super().elsewhere() + sum(study.elsewhere for study in self.studies)
+
+    def revisit(self) -> None:
+        """Check again what is in progress elsewhere, and ask the searches for another trial."""
+        super().revisit()
+        self._news = True
 
     def wanted(self, run: Run) -> bool:
         """Return False if all trials of the run have ended."""
@@ -414,7 +404,7 @@ class SearchLedger(Ledger):
         failure: Failure | None = None,
     ) -> None:
         super()._note(number, job, status, message, failure)
-        self._ask_again = 0.0
+        self._news = True
         for study in self.studies if not self.stopping else ():
             study.ended(self.outcomes[job.index])
 

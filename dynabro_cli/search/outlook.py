@@ -101,15 +101,12 @@ def _legal(
     """
     example, problem, legal = None, "", 0
     used: set[tuple[str, str]] = set()
-    for number, entries in enumerate(space.combinations()):
+    for number, (entries, run) in enumerate(search.combinations(fixed)):
         if example is not None and number >= most:
             legal += space.size - number  # not checked
             break
-        texts = {name: text for entry in entries for name, text in entry.probe(2).items()}
-        try:
-            (run,) = search.runs({**fixed, **texts}, search.seeds[:1])
-        except SpecError as error:
-            problem = problem or error.problems[0]
+        if isinstance(run, SpecError):
+            problem = problem or run.problems[0]
             continue
         example, legal = example or run, legal + 1
         used |= {(axis.label, entry.label) for axis, entry in zip(space.axes, entries, strict=True)}

@@ -6,23 +6,21 @@ killed and resumed proposes what an undisturbed one proposes, if trials follow o
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
+from optuna.search_space import IntersectionSearchSpace
 from optuna.trial import TrialState
 
 from dynabro_cli.errors import PluginError, SpecError
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.grid.search_file import SEEDS, Search
-from dynabro_cli.grid.search_space import Space
 from dynabro_cli.grid.sweep_file import Values
 from dynabro_cli.store.read.searches import Trial
 
@@ -55,24 +53,25 @@ class Study:
     def __init__(self, search: Search, name: str, fixed: Values) -> None:
         self.name, self._search, self._fixed = name, search, fixed
         self._space = search.space
-        self._always = _distributions(self._space)
-        pruners: dict[str, type[Any]] = {
-            "none": optuna.pruners.NopPruner,
-            "median": LastValueMedianPruner,
-            "successive-halving": optuna.pruners.SuccessiveHalvingPruner,
-            SEEDS: BestQuarterPruner,
+        pruners: dict[str, optuna.pruners.BasePruner] = {
+            "none": optuna.pruners.NopPruner(),
+            "median": LastValuePruner((TrialState.COMPLETE,), worse_than_median),
+            "successive-halving": optuna.pruners.SuccessiveHalvingPruner(),
+            SEEDS: LastValuePruner(None, not_in_best_quarter),
         }
         direction = (
             optuna.study.StudyDirection.MAXIMIZE
             if search.maximize
             else optuna.study.StudyDirection.MINIMIZE
         )
-        self._study = optuna.create_study(direction=direction, pruner=pruners[search.pruner]())
+        self._study = optuna.create_study(direction=direction, pruner=pruners[search.pruner])
         self._trials: dict[int, optuna.Trial] = {}
         self._ended: set[int] = set()
         # key of the first run, and choices, of each trial
         self._made: dict[int, tuple[str, Mapping[str, Any]]] = {}
-        self._grid = [] if search.sampler != "grid" else self._combinations()[: search.trials]
+        # kept between proposals, because it remembers trials and samplers do not
+        self._shared = IntersectionSearchSpace(include_pruned=True)
+        self._grid = list(self._combinations())[: search.trials] if search.sampler == "grid" else []
         self._first = list[Mapping[str, Any]](map(self._space.parameters, search.first))[
             : search.trials
         ]
@@ -80,11 +79,9 @@ class Study:
     @functools.cached_property
     def steps_a_run(self) -> int:
         """Most evaluations of a run, by the first legal combination: the steps of the pruner."""
-        for entries in self._space.combinations():
-            texts = {name: text for entry in entries for name, text in entry.probe(0).items()}
-            with contextlib.suppress(SpecError):
-                spec = self._search.runs({**self._fixed, **texts}, self._search.seeds[:1])[0].spec
-                return spec.budget // spec.eval_every + 2
+        for _, run in self._search.combinations(self._fixed, probe=0):
+            if isinstance(run, Run):
+                return run.spec.budget // run.spec.eval_every + 2
         return 1
 
     def check(self, rows: Sequence[Trial]) -> None:
@@ -268,120 +265,79 @@ class Study:
             ]
         )
         if self._search.sampler == "tpe" and attempt < MODELLED:
-            return _JointTpe(self._always, seed)
+            return _JointTpe(self._shared, seed)
         if self._search.sampler == "cmaes":
             return optuna.samplers.CmaEsSampler(seed=seed)
         return optuna.samplers.RandomSampler(seed=seed)
 
-    def _combinations(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return the parameters of every legal combination of the space, each with the key of its
+    def _combinations(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield the parameters of every legal combination of the space, each with the key of its
         first run.
         """
-        combinations: list[tuple[str, Mapping[str, Any]]] = []
-        for entries in self._space.combinations():
-            texts = itertools.chain.from_iterable(entry.texts.items() for entry in entries)
-            try:
-                (run,) = self._search.runs({**self._fixed, **dict(texts)}, self._search.seeds[:1])
-            except SpecError:
-                continue
-            pairs = zip(self._space.axes, entries, strict=True)
-            combinations.append(
-                (
+        for entries, run in self._search.combinations(self._fixed):
+            if isinstance(run, Run):
+                pairs = zip(self._space.axes, entries, strict=True)
+                yield (
                     run.key,
                     {axis.label: entry.label for axis, entry in pairs if len(axis.entries) > 1},
                 )
-            )
-        return combinations
 
 
 class _JointTpe(optuna.samplers.TPESampler):
-    """TPE on the parameters that all trials have, jointly; it need not look for them in all trials
-    at every proposal.
-    """
+    """TPE on the parameters that all trials share, jointly."""
 
-    def __init__(self, always: dict[str, BaseDistribution], seed: int) -> None:
+    def __init__(self, shared: IntersectionSearchSpace, seed: int) -> None:
         super().__init__(seed=seed)
-        self._always = always
+        self._shared = shared
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: optuna.trial.FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Return the parameters that all trials have."""
-        return self._always
+        """Return the parameters that all trials share."""
+        return self._shared.calculate(study)
 
 
-def _distributions(space: Space) -> dict[str, BaseDistribution]:
-    """Return the parameters that all trials have: choices between several entries, and ranges of
-    single ones.
+class LastValuePruner(optuna.pruners.BasePruner):
+    """End a trial by its last value, compared with the values of others at the same step.
+
+    Optuna's pruners compare a trial's best value so far: an attacked run has its lowest accuracy at
+    its beginning, so that it would never be ended.
+
+    Args:
+        states: States of the other trials; None for all.
+        ends: Returns True if a trial ends whose value is the first argument, where the others have
+            the second; less is better.
     """
-    distributions: dict[str, BaseDistribution] = {}
-    for axis in space.axes:
-        if len(axis.entries) > 1:
-            distributions[axis.label] = optuna.distributions.CategoricalDistribution(
-                [entry.label for entry in axis.entries]
-            )
-            continue
-        (entry,) = axis.entries
-        for field in entry.texts:
-            for name, range_ in zip(entry.names[field], entry.ranges[field], strict=True):
-                if range_.whole:
-                    distributions[name] = optuna.distributions.IntDistribution(
-                        int(range_.low), int(range_.high), log=range_.log
-                    )
-                else:
-                    distributions[name] = optuna.distributions.FloatDistribution(
-                        range_.low, range_.high, log=range_.log
-                    )
-    return dict(sorted(distributions.items()))
 
-
-class LastValueMedianPruner(optuna.pruners.BasePruner):
-    """End a trial whose value is worse than the median of the finished trials at the same step.
-
-    Differs from Optuna's median pruner, which compares a trial's best value so far: an attacked run
-    has its lowest accuracy at its beginning, so that it would never be ended.
-    """
+    def __init__(
+        self,
+        states: tuple[TrialState, ...] | None,
+        ends: Callable[[float, np.ndarray], bool],
+    ) -> None:
+        self._states, self._ends = states, ends
 
     def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
-        """Return True if the last reported value is worse than the median."""
-        step = trial.last_step
-        finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        values = [
-            other.intermediate_values[step]
-            for other in finished
-            if step in other.intermediate_values
-        ]
-        if (
-            step is None
-            or len(values) < STARTUP
-            or math.isnan(value := trial.intermediate_values[step])
-        ):
-            return False
-        sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
-        return sign * value > float(np.nanmedian(sign * np.array(values)))
-
-
-class BestQuarterPruner(optuna.pruners.BasePruner):
-    """End a trial unless its value is among the best quarter of all trials at the same step; equal
-    values are not better.
-
-    Differs from Optuna's ``PercentilePruner``: compares with all trials, by the last value.
-    """
-
-    def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
-        """Return True if at least a quarter of the other trials have a value that is as good."""
+        """Return True if the trial ends at its last step."""
         step = trial.last_step
         values = [
             other.intermediate_values[step]
-            for other in study.get_trials(deepcopy=False)
+            for other in study.get_trials(deepcopy=False, states=self._states)
             if other.number != trial.number and step in other.intermediate_values
         ]
         if step is None or not values:
             return False
         sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
-        return 4 * sum(
-            sign * value <= sign * trial.intermediate_values[step] for value in values
-        ) >= len(values)
+        return self._ends(sign * trial.intermediate_values[step], sign * np.array(values))
+
+
+def worse_than_median(value: float, others: np.ndarray) -> bool:
+    """Return True if a value is worse than the median of ``STARTUP`` others or more."""
+    return len(others) >= STARTUP and value > float(np.nanmedian(others))
+
+
+def not_in_best_quarter(value: float, others: np.ndarray) -> bool:
+    """Return True if at least a quarter of the others are as good."""
+    return 4 * int((others <= value).sum()) >= len(others)
 
 
 def best_of(search: Search, rows: Sequence[Trial], count: int | None = None) -> list[Trial]:
