@@ -62,6 +62,13 @@ def _columns() -> Iterator[Column[Any]]:
         )
 
 
+def _of_run(name: str, *columns: Column[Any], comment: str) -> Table:
+    """Return a table whose rows belong to runs, and go with them."""
+    run = ForeignKey("runs.id", ondelete="CASCADE")
+    first = Column("run_id", Integer, run, primary_key=True, comment="the run")
+    return Table(name, metadata, first, *columns, sqlite_with_rowid=False, comment=comment)
+
+
 runs = Table(
     "runs",
     metadata,
@@ -185,16 +192,8 @@ runs = Table(
 TIMES = tuple(column.name for column in runs.c if isinstance(column.type, DateTime))
 """Columns of ``runs`` with times."""
 
-evaluations = Table(
+evaluations = _of_run(
     "evaluations",
-    metadata,
-    Column(
-        "run_id",
-        Integer,
-        ForeignKey("runs.id", ondelete="CASCADE"),
-        primary_key=True,
-        comment="the run",
-    ),
     Column("round", Integer, primary_key=True, comment="rounds done before the evaluation"),
     Column("budget", Integer, nullable=False, comment="gradient computations per worker so far"),
     Column(
@@ -226,20 +225,11 @@ evaluations = Table(
     Column(
         "validation_loss", Double, comment="loss on the held-out samples; NULL if none are held out"
     ),
-    sqlite_with_rowid=False,
     comment="one row per evaluation; the first one is at x_1",
 )
 
-rounds = Table(
+rounds = _of_run(
     "rounds",
-    metadata,
-    Column(
-        "run_id",
-        Integer,
-        ForeignKey("runs.id", ondelete="CASCADE"),
-        primary_key=True,
-        comment="the run",
-    ),
     Column("round", Integer, primary_key=True, comment="number of the round, from 0"),
     Column(
         "budget",
@@ -289,20 +279,11 @@ rounds = Table(
         Double,
         comment="acceptance ratio of the Byzantine messages; NULL if it was not measured",
     ),
-    sqlite_with_rowid=False,
     comment="one row per round; some rounds only if the run is thinned",
 )
 
-byzantine_counts = Table(
+byzantine_counts = _of_run(
     "byzantine_counts",
-    metadata,
-    Column(
-        "run_id",
-        Integer,
-        ForeignKey("runs.id", ondelete="CASCADE"),
-        primary_key=True,
-        comment="the run",
-    ),
     Column("byzantine", Integer, primary_key=True, comment="a number of Byzantine workers"),
     Column(
         "rounds",
@@ -310,21 +291,12 @@ byzantine_counts = Table(
         nullable=False,
         comment="rounds with this number, of all rounds of the run",
     ),
-    sqlite_with_rowid=False,
     comment="histogram of Byzantine workers, only for thinned runs, whose `rounds` no longer "
     "have it",
 )
 
-identities = Table(
+identities = _of_run(
     "identities",
-    metadata,
-    Column(
-        "run_id",
-        Integer,
-        ForeignKey("runs.id", ondelete="CASCADE"),
-        primary_key=True,
-        comment="the run",
-    ),
     Column(
         "tick", Integer, primary_key=True, comment="clock tick from which this set is Byzantine"
     ),
@@ -334,21 +306,12 @@ identities = Table(
         nullable=False,
         comment="numbers of the Byzantine workers, from 1 to m, as a JSON list",
     ),
-    sqlite_with_rowid=False,
     comment="one row per change of the Byzantine set, for runs with a schedule that no seed "
     "determines (`adaptive`, `evade`, `trace`)",
 )
 
-recovery = Table(
+recovery = _of_run(
     "recovery",
-    metadata,
-    Column(
-        "run_id",
-        Integer,
-        ForeignKey("runs.id", ondelete="CASCADE"),
-        primary_key=True,
-        comment="the run",
-    ),
     Column(
         "switches_seen",
         Integer,
@@ -385,43 +348,24 @@ recovery = Table(
     Column(
         "reason", Text, comment="why columns are NULL, such as `diverged`, `thinned` or `no switch`"
     ),
-    sqlite_with_rowid=False,
     comment="one row per run with a result: how the run recovers from switches",
 )
 
-worker_labels = Table(
+worker_labels = _of_run(
     "worker_labels",
-    metadata,
-    Column(
-        "run_id",
-        Integer,
-        ForeignKey("runs.id", ondelete="CASCADE"),
-        primary_key=True,
-        comment="the run",
-    ),
     Column("worker", Integer, primary_key=True, comment="number of the worker, from 0"),
     Column("label", Integer, primary_key=True, comment="a label"),
     Column(
         "count", Integer, nullable=False, comment="training samples of the worker with this label"
     ),
-    sqlite_with_rowid=False,
     comment="training samples by worker and label, for runs with `data` other than `iid`",
 )
 
-metrics = Table(
+metrics = _of_run(
     "metrics",
-    metadata,
-    Column(
-        "run_id",
-        Integer,
-        ForeignKey("runs.id", ondelete="CASCADE"),
-        primary_key=True,
-        comment="the run",
-    ),
     Column("round", Integer, primary_key=True, comment="rounds done before the evaluation"),
     Column("name", Text, primary_key=True, comment="name of the metric"),
     Column("value", Double, comment="the metric; NULL if not finite"),
-    sqlite_with_rowid=False,
     comment="one row per evaluation and metric of the user",
 )
 

@@ -278,34 +278,24 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
 
 def histogram(engine: Engine, run_id: int) -> list[tuple[int, int]]:
     """Return (Byzantine workers, rounds) of a run."""
-    sql = text(
-        "SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = :run ORDER BY byzantine"
-    )
-    with translated_errors(engine.url), engine.connect() as connection:
-        return [(row[0], row[1]) for row in connection.execute(sql, {"run": run_id})]
+    of_run = f"FROM byzantine_histogram WHERE run_id = {int(run_id)} ORDER BY byzantine"
+    return [(row[0], row[1]) for row in query(engine, f"SELECT byzantine, rounds {of_run}").rows]
 
 
 def recovery(engine: Engine, run_id: int) -> dict[str, Any] | None:
     """Return a run's row of ``recovery``, without its id; None if it has none."""
-    sql = text("SELECT * FROM recovery WHERE run_id = :run")
-    with translated_errors(engine.url), engine.connect() as connection:
-        row = connection.execute(sql, {"run": run_id}).mappings().first()
-    return (
-        None
-        if row is None
-        else {name: _as_sqlite(value) for name, value in row.items() if name != "run_id"}
-    )
+    found = query(engine, f"SELECT * FROM recovery WHERE run_id = {int(run_id)}")
+    row = next(found.rows, None)
+    return None if row is None else dict(zip(found.columns[1:], row[1:], strict=True))
 
 
 def worker_labels(engine: Engine, run_id: int) -> list[tuple[int, int, int]]:
     """Return (worker, label, count) of a run's training samples; empty if every worker has the
     whole training set.
     """
-    sql = text(
-        "SELECT worker, label, count FROM worker_labels WHERE run_id = :run ORDER BY worker, label"
-    )
-    with translated_errors(engine.url), engine.connect() as connection:
-        return [(row[0], row[1], row[2]) for row in connection.execute(sql, {"run": run_id})]
+    of_run = f"FROM worker_labels WHERE run_id = {int(run_id)} ORDER BY worker, label"
+    rows = query(engine, f"SELECT worker, label, count {of_run}").rows
+    return [(row[0], row[1], row[2]) for row in rows]
 
 
 def stored_sweeps(engine: Engine) -> list[str]:
