@@ -41,7 +41,6 @@ class Found(NamedTuple):
         proved: The proved kappa; None if no kappa is proved.
         evaluations: Number of inputs tried.
         complete: True if the search was not cut short, so that it is the same on every machine.
-        gradient: True if the gradient of the ratio was used besides random steps.
         stateful: True if the rule has a state; its initial state was searched.
         worst: The input: [m, d], its first f rows Byzantine.
     """
@@ -55,7 +54,6 @@ class Found(NamedTuple):
     proved: float | None
     evaluations: int
     complete: bool
-    gradient: bool
     stateful: bool
     worst: Matrix
 
@@ -108,8 +106,7 @@ def ratio(rule: Aggregator, messages: Tensor, byzantine: int) -> Tensor:
     aggregate, _ = rule.aggregate(messages, {}, 1)
     honest = messages[byzantine:]
     mean = honest.mean(0)
-    # detached: the ascent must not follow the allowance for rounding
-    noise = ROUNDING * messages.detach().abs().max()
+    noise = ROUNDING * messages.abs().max()
     spread = (honest - mean).square().sum(1).mean().sqrt()
     error = ((aggregate - mean).norm() - noise).clamp_min(0)
     ratios: Tensor = (error / (spread + noise).clamp_min(torch.finfo(messages.dtype).tiny)).square()
@@ -150,63 +147,16 @@ class _Search:
             self.best, self.worst = lowest, messages
         return lowest
 
-    def climb(self, messages: Matrix, generator: np.random.Generator, *, gradient: bool) -> None:
-        """Climb from an input: a third of the steps along its gradient, if it has one, and then
-        random moves.
-        """
-        steps, value = self._effort.steps, self.value(messages)
-        if gradient:
-            messages, value = self._ascend(messages, value, steps // 3)
-        for _ in range(steps - (steps // 3 if gradient else 0)):
+    def climb(self, messages: Matrix, generator: np.random.Generator) -> None:
+        """Climb from an input by random moves."""
+        value = self.value(messages)
+        for _ in range(self._effort.steps):
             if self.over:
                 return
             moved = move(messages, self._subject.byzantine, generator)
             candidate = self.value(moved)
             if candidate >= value:
                 messages, value = moved, candidate
-
-    def _ascend(self, messages: Matrix, value: float, steps: int) -> tuple[Matrix, float]:
-        """Take steps along the gradient: longer after each step up, shorter after any other
-        step.
-        """
-        step, slope = 0.1, self.slope(messages)
-        for _ in range(steps):
-            if self.over or slope is None or step < 1e-9:
-                break
-            size = float(np.abs(messages - messages[self._subject.byzantine :].mean(0)).max())
-            moved = messages + step * size * slope
-            candidate = self.value(moved)
-            if candidate > value:
-                messages, value, step, slope = moved, candidate, 1.5 * step, self.slope(moved)
-            else:
-                step /= 2
-        return messages, value
-
-    def slope(self, messages: Matrix) -> Matrix | None:
-        """Return the direction of the ratio's gradient; None without a gradient, or if autograd
-        does not reach the rule.
-        """
-        tensor = torch.from_numpy(messages).requires_grad_()
-        try:
-            value = ratio(self._subject.rule, tensor, self._subject.byzantine)
-            (gradient,) = torch.autograd.grad(value, tensor)
-        # autograd raises this for ``out=``, and for a result without a gradient
-        except RuntimeError:
-            return None
-        length = float(gradient.norm())
-        return (gradient / length).numpy() if 0 < length < np.inf else None
-
-
-def differentiable(subject: Subject, dimension: int) -> bool:
-    """Return True if a rule has a gradient in autograd."""
-    messages = torch.randn(
-        subject.workers, dimension, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-    )
-    try:
-        aggregate, _ = subject.rule.aggregate(messages.requires_grad_(), {}, 1)
-    except RuntimeError:
-        return False
-    return aggregate.requires_grad
 
 
 def search(
@@ -229,7 +179,6 @@ def search(
     generator = np.random.default_rng(effort.seed)
     shape = subject.workers, subject.byzantine, effort.dimension
     state = _Search(subject, effort)
-    flows = differentiable(subject, effort.dimension)
     starts: list[tuple[float, Matrix]] = []
     for start in made_by_hand(*shape, generator):
         if state.over:
@@ -242,7 +191,7 @@ def search(
         progress(number, effort.restarts)
         by_hand = number % 2 == 0 and number // 2 < len(starts)
         start = starts[number // 2][1] if by_hand else random_start(*shape, generator)
-        state.climb(start, generator, gradient=flows)
+        state.climb(start, generator)
     state_after = subject.rule.aggregate(torch.from_numpy(state.worst), {}, 1)[1]
     return Found(
         rule=subject.text,
@@ -254,7 +203,6 @@ def search(
         proved=subject.rule.kappa,
         evaluations=state.evaluations,
         complete=state.unbounded or not state.late,
-        gradient=flows,
         stateful=bool(state_after),
         worst=state.worst,
     )

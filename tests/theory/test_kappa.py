@@ -16,7 +16,7 @@ from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.errors import SpecError
 from dynabro_cli.theory import kappa
 from dynabro_cli.theory._inputs import made_by_hand, move, random_start
-from dynabro_cli.theory.kappa import differentiable, ratio, search
+from dynabro_cli.theory.kappa import ratio, search
 from dynabro_cli.theory.subjects import Effort, Subject, subject, subjects
 
 QUICK = Effort(restarts=2, steps=30)
@@ -87,7 +87,7 @@ def test_random_moves_climb_to_the_worst_case() -> None:
     start = np.arange(9.0)[:, None]
     state = kappa._Search(rule("cwmed", 9, 4), Effort(dimension=1, steps=1500))
     assert state.value(start) == pytest.approx(2, rel=1e-5)
-    state.climb(start, np.random.default_rng(0), gradient=False)
+    state.climb(start, np.random.default_rng(0))
     assert state.best > 0.95 * 4
     assert state.evaluations == 1502
 
@@ -105,16 +105,6 @@ def test_a_climb_never_goes_down(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(seen) > 50
     assert seen == sorted(seen)
     assert seen[-1] > 1.1 * seen[0]
-
-
-def test_the_gradient_leads_up() -> None:
-    """The search on the mean, whose ratio is smooth."""
-    own, start = rule("mean", 7, 2), np.random.default_rng(1).standard_normal((7, 2))
-    state = kappa._Search(own, QUICK)
-    before = state.value(start)
-    end, value = state._ascend(start, before, 20)
-    assert value == float(ratio(own.rule, torch.from_numpy(end), 2)) == state.best
-    assert value > 3 * before
 
 
 @pytest.mark.parametrize("text", ["mean", "mfm"])
@@ -233,41 +223,6 @@ def test_a_state_is_the_initial_one() -> None:
     assert not found.violated
     assert found.notes == ["has a state: its initial one is searched"]
     assert not search(rule("cwmed", 4, 0), QUICK).stateful
-
-
-@pytest.mark.parametrize(
-    ("text", "flows"), [("mean", True), ("krum", True), ("cwmed", True), ("gm", True)]
-)
-def test_the_gradient_is_used_where_there_is_one(text: str, flows: bool) -> None:
-    assert differentiable(rule(text, 9, 2), 3) is flows
-    assert search(rule(text, 9, 2), Effort(restarts=1, steps=3)).gradient is flows
-
-
-def test_a_rule_that_autograd_does_not_see_has_no_gradient() -> None:
-    hidden = Subject(
-        "hidden",
-        Aggregator(lambda messages, state, _: (messages.detach().mean(0), state), None),
-        5,
-        1,
-    )
-    assert not differentiable(hidden, 2)
-
-
-def test_the_gradient_is_that_of_finite_differences() -> None:
-    own = rule("krum", 7, 2)
-    messages = np.random.default_rng(0).standard_normal((7, 2))
-
-    def value(at: np.ndarray) -> float:
-        return float(ratio(own.rule, torch.from_numpy(at), 2))
-
-    slope = kappa._Search(own, QUICK).slope(messages)
-    assert slope is not None
-    differences = np.zeros_like(messages)
-    for place in np.ndindex(*messages.shape):
-        step = np.zeros_like(messages)
-        step[place] = 1e-6
-        differences[place] = (value(messages + step) - value(messages - step)) / 2e-6
-    assert slope == pytest.approx(differences / np.linalg.norm(differences), abs=1e-5)
 
 
 # --- starts and moves
