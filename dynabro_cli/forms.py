@@ -12,8 +12,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dynabro_cli.deferred import np
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import np, torch
 
 if TYPE_CHECKING:
     from torch import Tensor

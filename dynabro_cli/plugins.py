@@ -39,9 +39,8 @@ from dynabro_cli.attacks._api import (
     stay,
 )
 from dynabro_cli.components import Registry, parameter, plain
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import PluginError
-from dynabro_cli.lazy import Late, nn, torch
+from dynabro_cli.lazy import Late, nn, np, torch
 from dynabro_cli.models._api import METRICS, LabelledInputs, WorkerLabels
 from dynabro_cli.models._api import REGISTRY as MODELS
 from dynabro_cli.partitions._api import REGISTRY as PARTITIONS

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Literal
 
-from dynabro_cli.deferred import np
+from dynabro_cli.lazy import np
 
 Name = Literal[
     "data",

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from dynabro_cli.deferred import Late, deferred, when_loaded
+from dynabro_cli.lazy import Late, deferred, when_loaded
 
 SLOW = """
 import sys, time
@@ -169,7 +169,7 @@ print(Model.__mro__[1] is torch.nn.Module)
 def test_numpy_is_what_a_plain_import_makes() -> None:
     program = """
 import sys
-from dynabro_cli.deferred import np
+from dynabro_cli.lazy import np
 from dynabro_cli.streams import Streams, np as of_streams
 assert "numpy" not in sys.modules
 drawn = Streams(3).generator("participation", 1).random()

@@ -7,9 +7,8 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import np, torch
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,8 +17,7 @@ from dynabro_cli.aggregators._api import (
 )
 from dynabro_cli.aggregators._order import middle_mean
 from dynabro_cli.components import parameter
-from dynabro_cli.deferred import np
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import np, torch
 from dynabro_cli.machine import gpu_kernels, native
 from dynabro_cli.vectors.gram import around, gram, radii
 from dynabro_cli.vectors.means import weighted

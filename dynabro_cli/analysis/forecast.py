@@ -10,11 +10,11 @@ from typing import Any
 
 from dynabro_cli.components import Component
 from dynabro_cli.components.digests import CodeComparison
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.executors.placement import DeviceKind
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
+from dynabro_cli.lazy import np
 from dynabro_cli.methods._api import MethodSetting, single_batch
 from dynabro_cli.methods._levels import expected_cost
 from dynabro_cli.store.open.engine import open_read_only

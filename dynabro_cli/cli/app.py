@@ -19,7 +19,6 @@ import typer
 from dynabro_cli import __version__
 from dynabro_cli.cli.hints import advice
 from dynabro_cli.cli.terminal import close, complain, in_use, prepare, say, unwritable
-from dynabro_cli.deferred import when_loaded
 from dynabro_cli.errors import (
     DatabaseError,
     DynabroError,
@@ -29,7 +28,7 @@ from dynabro_cli.errors import (
 )
 from dynabro_cli.executors.interruptions import check_arrived, handle_signals
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import torch, when_loaded
 from dynabro_cli.machine.settings import check_settings
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]

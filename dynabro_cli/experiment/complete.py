@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynabro_cli.components import format_value
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.lazy import np
 from dynabro_cli.streams import Streams
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from dynabro_cli.components import Registry
-from dynabro_cli.deferred import np
+from dynabro_cli.lazy import np
 
 if TYPE_CHECKING:
     from torch import Tensor

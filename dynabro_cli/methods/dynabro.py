@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import np, torch
 from dynabro_cli.methods._api import REGISTRY, MeansMethod, Measured, MethodSetting, Plan
 from dynabro_cli.methods._levels import expected_cost, planned, universal_coefficient
 from dynabro_cli.methods._spread import accepts, clipped, spread_of

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from dynabro_cli.components import Registry, parameter
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import np
 from dynabro_cli.streams import Streams
 
 Whole: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

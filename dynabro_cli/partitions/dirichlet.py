@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynabro_cli.components import format_value, parameter
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import np
 from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, Whole, at_server
 from dynabro_cli.streams import Streams
 

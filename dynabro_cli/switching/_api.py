@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dynabro_cli.components import Registry
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import np, torch
 from dynabro_cli.streams import Streams
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from dynabro_cli.components import parameter
-from dynabro_cli.deferred import np
+from dynabro_cli.lazy import np
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import REGISTRY, Array, Mask, Switching, SwitchingSetting
 

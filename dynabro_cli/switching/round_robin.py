@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynabro_cli.components import parameter
-from dynabro_cli.deferred import np
+from dynabro_cli.lazy import np
 from dynabro_cli.switching._api import (
     REGISTRY,
     Array,

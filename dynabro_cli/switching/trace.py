@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dynabro_cli.components import parameter
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import np, torch
 from dynabro_cli.machine.strangers_files import read_regular
 from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting
 

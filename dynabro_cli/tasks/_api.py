@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dynabro_cli.components import Registry, parameter
 from dynabro_cli.components.digests import DIGITS
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import np, torch
 from dynabro_cli.machine.host_memory import free_host_memory
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError, first_line
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import np, torch
 from dynabro_cli.tasks._api import Defaults, Images, ImageShape, Task
 
 DEFAULTS = Defaults(

@@ -8,9 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import np, torch
 from dynabro_cli.tasks._api import REGISTRY, Defaults, Images, ImageShape, Pixels, Task, TaskSetting
 
 SHAPE = ImageShape(channels=1, height=8, width=8, classes=10)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from dynabro_cli.components import parameter
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError, first_line
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import np, torch
 from dynabro_cli.machine.strangers_files import files_under, open_regular
 from dynabro_cli.tasks import cifar10, mnist
 from dynabro_cli.tasks._api import (

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dynabro_cli.components import parameter
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError, SpecError, first_line
+from dynabro_cli.lazy import np
 from dynabro_cli.machine.strangers_files import open_regular
 from dynabro_cli.tasks._api import REGISTRY, Task, TaskSetting, check_memory
 from dynabro_cli.tasks._arrays import make_task

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import np, torch
 from dynabro_cli.tasks._api import REGISTRY, Defaults, Objective, Task, TaskSetting
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import NoParameters
-from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import np, torch
 from dynabro_cli.machine.strangers_files import open_regular
 from dynabro_cli.tasks import cifar10
 from dynabro_cli.tasks._api import REGISTRY, Images, ImageShape, Task, TaskSetting

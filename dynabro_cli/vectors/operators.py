@@ -6,8 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec
 
-from dynabro_cli.deferred import when_loaded
-from dynabro_cli.lazy import torch
+from dynabro_cli.lazy import torch, when_loaded
 
 if TYPE_CHECKING:
     from torch import Tensor

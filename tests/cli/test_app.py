@@ -432,7 +432,7 @@ def test_unused_objects_are_searched_for_rarely_until_torch_is_loaded(folder: Pa
     program = """
 import gc, sys
 from dynabro_cli.cli.app import main
-from dynabro_cli.deferred import deferred
+from dynabro_cli.lazy import deferred
 usual, first = gc.get_threshold(), deferred("torch")
 for _ in range(2):
     sys.argv = ["dynabro", "--version"]

@@ -68,7 +68,7 @@ def test_a_component_is_its_file_and_those_that_it_imports_of_components() -> No
 
 
 DESCRIBING = re.compile(
-    r"(components|machine)/.*|experiment/(__init__|data|effect|key|resolve|spec)|deferred|errors|events|lazy|limits"
+    r"(components|machine)/.*|experiment/(__init__|data|effect|key|resolve|spec)|errors|events|lazy|limits"
 )
 """Modules that describe a run, its errors or its machine; their effect on a spec is in its key."""
 LOADED = """
