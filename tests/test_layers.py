@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import dynabro_cli.store
+from dynabro_cli.package import ROOT
 
 STORE = [
     module.name
@@ -89,3 +92,13 @@ def test_public_names_load_on_first_use() -> None:
 def test_unknown_names_of_the_package() -> None:
     with pytest.raises(AttributeError, match="module 'dynabro_cli' has no attribute 'simulat'"):
         dynabro_cli.simulat  # noqa: B018
+
+
+def test_only_one_module_counts_folders() -> None:
+    """A module that moves keeps working."""
+    counts = [
+        path.relative_to(ROOT).as_posix()
+        for path in Path(ROOT).rglob("*.py")
+        if re.search(r"__file__\)?[)]*\.parent|dirname\(|__path__\[0\]", path.read_text("utf-8"))
+    ]
+    assert counts == ["package.py"]

@@ -84,7 +84,7 @@ class Aggregator(NamedTuple):
     at_threshold: Callable[[float], Aggregator] | None = None
 
 
-REGISTRY: Registry[Callable[..., Aggregator]] = Registry("aggregator", "dynabro_cli.aggregators")
+REGISTRY: Registry[Callable[..., Aggregator]] = Registry("aggregator", __package__)
 
 
 def declared(_: object, setting: AggregatorSetting) -> int:

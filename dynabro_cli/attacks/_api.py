@@ -112,7 +112,7 @@ class Attack(NamedTuple):
     acts: bool = True
 
 
-REGISTRY: Registry[Callable[..., Attack]] = Registry("attack", "dynabro_cli.attacks")
+REGISTRY: Registry[Callable[..., Attack]] = Registry("attack", __package__)
 
 
 def stay(_: Tensor, state: State) -> State:

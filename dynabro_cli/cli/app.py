@@ -101,8 +101,8 @@ def application(command: str | None = None) -> typer.Typer:
         for name, place in commands.items():
             if command in COMMANDS and name != command:
                 continue
-            module, function = place.split(".")
-            loaded = getattr(importlib.import_module(f"dynabro_cli.cli.{module}"), function)
+            module, _, function = place.rpartition(".")
+            loaded = getattr(importlib.import_module(f"{__package__}.{module}"), function)
             if isinstance(loaded, typer.Typer):
                 app.add_typer(loaded, name=name, rich_help_panel=group)
             else:

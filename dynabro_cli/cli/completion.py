@@ -14,9 +14,10 @@ from pathlib import Path
 
 import typer
 
+from dynabro_cli.package import FIGURES, HOME, KINDS, ROOT
+
 Complete = Callable[[typer.Context, str], list[str]]
 
-PACKAGE = Path(__file__).parents[1]
 REGISTERED = re.compile(r'\b(?:figure|plot|record|PaperFigure)\(\s*"([a-z0-9-]+)"')
 """A figure's name where it is registered."""
 MOST_IDS = 100
@@ -44,7 +45,7 @@ def components(*kinds: str) -> Callable[[typer.Context], Iterable[str]]:
         return [
             file.stem.replace("_", "-")
             for kind in kinds
-            for file in (PACKAGE / kind).glob("[a-z]*.py")
+            for file in Path(KINDS, kind).glob("[a-z]*.py")
         ]
 
     return names
@@ -56,7 +57,7 @@ def files(kind: str) -> Callable[[typer.Context], Iterable[str]]:
     """
 
     def names(_: typer.Context) -> Iterable[str]:
-        shipped = [*(PACKAGE / kind).glob("*.yaml"), *(PACKAGE.parent / kind).glob("*.yaml")]
+        shipped = [file for place in (ROOT, HOME) for file in Path(place, kind).glob("*.yaml")]
         return [*(file.stem for file in shipped), *(file.name for file in Path().glob("*.y*ml"))]
 
     return names
@@ -64,7 +65,7 @@ def files(kind: str) -> Callable[[typer.Context], Iterable[str]]:
 
 def figures(_: typer.Context) -> Iterable[str]:
     """Return the names of all figures."""
-    texts = [file.read_text(encoding="utf-8") for file in (PACKAGE / "figures").glob("*/*.py")]
+    texts = [file.read_text(encoding="utf-8") for file in Path(FIGURES).glob("*/*.py")]
     return [name for text in texts for name in REGISTERED.findall(text)]
 
 

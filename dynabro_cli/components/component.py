@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from dynabro_cli.components.parameters import ParameterInfo, format_value, parameter_infos, quoted
 from dynabro_cli.components.plugins import guarded
+from dynabro_cli.package import NAME
 
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 Check: TypeAlias = "Callable[[Component[Any], Any], None]"
@@ -45,7 +46,7 @@ class Entry(Generic[Factory]):
     @property
     def shipped(self) -> bool:
         """True for dynabro's own components."""
-        return self.factory.__module__.startswith("dynabro_cli.")
+        return self.factory.__module__.startswith(f"{NAME}.")
 
     @property
     def infos(self) -> tuple[ParameterInfo, ...]:

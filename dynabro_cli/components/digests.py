@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dynabro_cli import package
 from dynabro_cli.components import USERS, interactive
 from dynabro_cli.components.plugins import Plugin
 from dynabro_cli.components.registry import NOTEBOOK
@@ -28,7 +29,7 @@ from dynabro_cli.components.registry import NOTEBOOK
 if TYPE_CHECKING:
     from dynabro_cli.components import Entry
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(package.ROOT)
 KINDS = (
     "aggregators",
     "attacks",

@@ -10,8 +10,8 @@ from typing import Any
 
 from dynabro_cli.components import PLUS, format_value, split_text
 from dynabro_cli.experiment.spec import COMPONENTS, fields
+from dynabro_cli.package import KINDS
 
-PACKAGE = Path(__file__).parents[1]
 CELL = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", "seed")
 """The fields that every label has."""
 OTHERS = tuple(name for name in fields() if name not in CELL)
@@ -85,7 +85,7 @@ def _is_shipped(field: str, value: Any) -> bool:
     """Return True if all components of a field's value, which may be missing, are modules of
     dynabro's.
     """
-    folder = PACKAGE / COMPONENTS[field]
+    folder = Path(KINDS, COMPONENTS[field])
     names = [
         part.partition(":")[0]
         for part in split_text(value if isinstance(value, str) else "none", PLUS)

@@ -127,7 +127,7 @@ class Choice:
                     )
 
 
-REGISTRY: Registry[Callable[..., Drawn]] = Registry("figure", "dynabro_cli.figures")
+REGISTRY: Registry[Callable[..., Drawn]] = Registry("figure", __package__)
 GRIDS: dict[str, Grid] = {}
 """Grids of the figures of a sweep, by name; other figures are plots of any runs, or of another
 table.

@@ -16,6 +16,7 @@ from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
 from dynabro_cli.experiment.spec import canonical, full_name
 from dynabro_cli.grid.sweep_file import Axis, Sweep, check_value, parse_seeds, parse_sweep, too_many
 from dynabro_cli.limits import MOST_CHARACTERS, MOST_RUNS
+from dynabro_cli.package import NAME
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -116,7 +117,7 @@ def shipped(kind: str = "sweeps") -> dict[str, Traversable]:
     """Return the sweeps that come with the program, or the ``searches``, by name: from the
     installed package, or beside it in a working tree.
     """
-    package = importlib.resources.files("dynabro_cli")
+    package = importlib.resources.files(NAME)
     folders = (package / kind, Path(str(package)).parent / kind)
     folder = next((folder for folder in folders if folder.is_dir()), None)
     files = (

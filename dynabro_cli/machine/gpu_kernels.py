@@ -27,7 +27,8 @@ from dynabro_cli.lazy import torch
 from dynabro_cli.machine.cache_folder import cache_folder, locked
 from dynabro_cli.machine.devices import current
 from dynabro_cli.machine.mps import FOLDER
-from dynabro_cli.machine.search_path import HOME, search_path
+from dynabro_cli.machine.search_path import search_path
+from dynabro_cli.package import ROOT
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -211,7 +212,7 @@ def trial(device: torch.device) -> dict[str, str]:
     card = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
     driver = DRIVER.read_text() if DRIVER.exists() else ""
     key = hashlib.sha256(repr((card, driver, torch.__version__, triton.__version__)).encode())
-    for path in sorted(Path(HOME, "dynabro_cli").rglob("*kernel*.py")):
+    for path in sorted(Path(ROOT).rglob("*kernel*.py")):
         key.update(path.read_bytes())
     folder = cache_folder() / "gpu"
     try:

@@ -6,8 +6,7 @@ import contextlib
 import os
 import sys
 
-HOME = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-"""The folder that this package is imported from."""
+from dynabro_cli.package import HOME
 
 
 def search_path() -> list[str]:

@@ -289,4 +289,4 @@ def forgets(method: Method) -> bool:
 NOISE_COMPUTATIONS = 10
 """Gradient computations per worker, before the first round, to measure V."""
 
-REGISTRY: Registry[Callable[..., Method]] = Registry("method", "dynabro_cli.methods")
+REGISTRY: Registry[Callable[..., Method]] = Registry("method", __package__)

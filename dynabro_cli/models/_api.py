@@ -22,7 +22,7 @@ from dynabro_cli.tasks._api import ImageShape
 if TYPE_CHECKING:
     from torch import Tensor
 
-REGISTRY: Registry[Callable[..., nn.Module]] = Registry("model", "dynabro_cli.models")
+REGISTRY: Registry[Callable[..., nn.Module]] = Registry("model", __package__)
 
 
 class LabelledInputs(NamedTuple):

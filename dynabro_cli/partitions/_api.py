@@ -48,7 +48,7 @@ class Partition(NamedTuple):
     split: Callable[[Whole, Streams], list[Whole]] | None
 
 
-REGISTRY: Registry[Callable[..., Partition]] = Registry("partition", "dynabro_cli.partitions")
+REGISTRY: Registry[Callable[..., Partition]] = Registry("partition", __package__)
 
 
 def at_server() -> Any:

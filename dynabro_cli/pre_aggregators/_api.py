@@ -37,6 +37,4 @@ class PreAggregator(NamedTuple):
     weigh: Callable[[Tensor], Tensor] | None = None
 
 
-REGISTRY: Registry[Callable[..., PreAggregator]] = Registry(
-    "pre-aggregator", "dynabro_cli.pre_aggregators"
-)
+REGISTRY: Registry[Callable[..., PreAggregator]] = Registry("pre-aggregator", __package__)

@@ -101,9 +101,7 @@ class Mask:
         return torch.from_numpy(self.array(*place).copy())
 
 
-REGISTRY: Registry[Callable[..., Switching]] = Registry(
-    "switching strategy", "dynabro_cli.switching"
-)
+REGISTRY: Registry[Callable[..., Switching]] = Registry("switching strategy", __package__)
 
 
 def uniform_subset(setting: SwitchingSetting, counter: int) -> Tensor:

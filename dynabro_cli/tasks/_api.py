@@ -174,7 +174,7 @@ class Task(NamedTuple):
     keep: bool = False
 
 
-REGISTRY: Registry[Callable[..., Task]] = Registry("task", "dynabro_cli.tasks")
+REGISTRY: Registry[Callable[..., Task]] = Registry("task", __package__)
 
 
 COPIES = 5

@@ -53,7 +53,7 @@ def page(title: str, about: dict[str, Any], content: dict[str, Any]) -> str:
     """
     import jinja2
 
-    library, folder = _library(), resources.files("dynabro_cli.figures.report")
+    library, folder = _library(), resources.files(__package__)
     parts = {name: folder.joinpath(f"page.{name}").read_text("utf-8") for name in ("js", "css")}
     template = folder.joinpath("page.html").read_text("utf-8")
     environment = jinja2.Environment(
@@ -77,7 +77,7 @@ def charts(content: Mapping[str, Any]) -> list[dict[str, Spec]]:
 
     Their selections filter, sort and colour; the page gives them data, sizes and colours.
     """
-    text = resources.files("dynabro_cli.figures.report").joinpath("page.json").read_text("utf-8")
+    text = resources.files(__package__).joinpath("page.json").read_text("utf-8")
     rows = []
     for place, task in enumerate(content["tasks"]):
         specs = json.loads(text)
