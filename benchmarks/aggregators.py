@@ -19,9 +19,9 @@ from benchmarks.peers import Rule
 from dynabro_cli.aggregators._api import SERVER, AggregatorSetting
 from dynabro_cli.aggregators.gm import start_of, weiszfeld
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.pre_aggregators._chain import build_chain
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.compilation import Compiler, missing_tool
 from dynabro_cli.vectors.gram import around, gram
 

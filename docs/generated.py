@@ -17,9 +17,9 @@ from typing import Any
 
 from dynabro_cli.components import Entry, format_value
 from dynabro_cli.components.aliases import ALIASES, Alias, squashed
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures.report.site import OF_VIEWS, VIEWS
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.store.tables import metadata
 
 DOCS = Path(__file__).resolve().parent

@@ -19,10 +19,10 @@ from dynabro_cli.aggregators._api import SERVER, Aggregator, AggregatorSetting
 from dynabro_cli.attacks._api import Attack, AttackSetting, Defence, honest_mean
 from dynabro_cli.components import plain
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.forms import read
 from dynabro_cli.pre_aggregators._api import PreAggregator
 from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.switching._api import Switching, SwitchingSetting
 from dynabro_cli.vectors.finite import sound
 

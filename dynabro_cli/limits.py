@@ -28,6 +28,10 @@ LARGEST_TEXT = 10_000_000
 """Most bytes of any text: the largest is the list of a million Byzantine workers in ``identities``,
 of 7.9 million bytes.
 """
+DIGEST_DIGITS = 12
+"""Hexadecimal digits of a digest: 48 bits tell the versions of a file apart, and a stored run has
+some eight digests.
+"""
 MOST_NAME = 200
 """Most letters of a sweep's name: file systems take 255, and NAME.runs.csv has the most others."""
 SWEEP_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_NAME - 1}}}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.cli.making import error_of, make_runs
-from dynabro_cli.components import USERS, plain
+from dynabro_cli.components import METRICS, USERS, plain
 from dynabro_cli.errors import NotFoundError, SpecError, SweepError, first_line
 from dynabro_cli.executors._api import Options
 from dynabro_cli.experiment.build import data_directory
@@ -19,7 +19,6 @@ from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.grid.plan import PlannedRuns, plan
 from dynabro_cli.grid.sweep_file import Sweep, parse_sweep
 from dynabro_cli.grid.sweep_lookup import load_sweep, set_fields
-from dynabro_cli.models._api import METRICS
 from dynabro_cli.store.origin import check_words
 from dynabro_cli.store.read.frames import Frames, read
 from dynabro_cli.store.read.queries import among

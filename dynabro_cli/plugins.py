@@ -27,9 +27,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args, get_origin
 
-from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.aggregators._api import SERVER, Aggregator, AggregatorSetting, tolerated
-from dynabro_cli.attacks._api import REGISTRY as ATTACKS
 from dynabro_cli.attacks._api import (
     Attack,
     AttackSetting,
@@ -38,19 +36,15 @@ from dynabro_cli.attacks._api import (
     replace,
     stay,
 )
-from dynabro_cli.components import Registry, parameter, plain
+from dynabro_cli.components import METRICS, parameter, plain
 from dynabro_cli.errors import PluginError
 from dynabro_cli.lazy import Late, nn, np, torch
-from dynabro_cli.models._api import METRICS, LabelledInputs, WorkerLabels
-from dynabro_cli.models._api import REGISTRY as MODELS
-from dynabro_cli.partitions._api import REGISTRY as PARTITIONS
+from dynabro_cli.models._api import LabelledInputs, WorkerLabels
 from dynabro_cli.partitions._api import Partition, PartitionSetting, at_server
-from dynabro_cli.pre_aggregators._api import REGISTRY as PRE_AGGREGATORS
 from dynabro_cli.pre_aggregators._api import PreAggregator
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.streams import Streams
-from dynabro_cli.switching._api import REGISTRY as SWITCHING
 from dynabro_cli.switching._api import Switching, SwitchingSetting, check_count
-from dynabro_cli.tasks._api import REGISTRY as TASKS
 from dynabro_cli.tasks._api import ImageShape, Task, TaskSetting
 from dynabro_cli.tasks._arrays import make_task
 
@@ -120,7 +114,7 @@ def aggregator(name: str, *, reference: str = "own") -> Decorator:
 
         return Aggregator(aggregate, None, needs_server="server" in asked)
 
-    return _registered(AGGREGATORS, name, reference, ("m", "f", "seed", "server"), build)
+    return _registered("aggregators", name, reference, ("m", "f", "seed", "server"), build)
 
 
 def pre_aggregator(name: str, *, reference: str = "own") -> Decorator:
@@ -138,7 +132,7 @@ def pre_aggregator(name: str, *, reference: str = "own") -> Decorator:
 
         return PreAggregator(mix, workers=setting.workers, kappa=lambda _: None)
 
-    return _registered(PRE_AGGREGATORS, name, reference, ("m", "f", "seed"), build)
+    return _registered("pre_aggregators", name, reference, ("m", "f", "seed"), build)
 
 
 def attack(name: str, *, reference: str = "own", reads_own: bool = True) -> Decorator:
@@ -171,7 +165,7 @@ def attack(name: str, *, reference: str = "own", reads_own: bool = True) -> Deco
         initial = Late(lambda: {"calls": torch.zeros((), dtype=torch.int64)})
         return Attack(initial, messages, lambda _, state: {"calls": state["calls"] + 1}, reads_own)
 
-    return _registered(ATTACKS, name, reference, ("m", "beta", "seed", "generator"), build)
+    return _registered("attacks", name, reference, ("m", "beta", "seed", "generator"), build)
 
 
 def switching(name: str, *, reference: str = "own") -> Decorator:
@@ -208,7 +202,7 @@ def switching(name: str, *, reference: str = "own") -> Decorator:
 
         return Switching(mask)
 
-    return _registered(SWITCHING, name, reference, ("m", "f", "beta", "seed", "generator"), build)
+    return _registered("switching", name, reference, ("m", "f", "beta", "seed", "generator"), build)
 
 
 def model(name: str, *, reference: str = "own") -> Decorator:
@@ -222,7 +216,7 @@ def model(name: str, *, reference: str = "own") -> Decorator:
             raise _wrong(f"model {name!r}", type(network).__name__, "torch.nn.Module")
         return network
 
-    return _registered(MODELS, name, reference, (), build)
+    return _registered("models", name, reference, (), build)
 
 
 def metrics(function: Function) -> Function:
@@ -270,7 +264,7 @@ def partition(name: str, *, reference: str = "own") -> Decorator:
         return Partition(split)
 
     return _registered(
-        PARTITIONS,
+        "partitions",
         name,
         reference,
         ("m", "seed", "generator"),
@@ -292,11 +286,11 @@ def task(name: str, *, reference: str = "own", featurewise: bool = False) -> Dec
         arrays = _given(call, asked, data_dir=folder)
         return make_task(arrays, name=name, featurewise=featurewise)
 
-    return _registered(TASKS, name, reference, ("data_dir",), build)
+    return _registered("tasks", name, reference, ("data_dir",), build)
 
 
 def _registered(
-    registry: Registry[Any],
+    kind: str,
     name: str,
     reference: str,
     offered: tuple[str, ...],
@@ -309,6 +303,8 @@ def _registered(
     ``more`` are fields of the block that every component of the kind has, and that the function
     does not get.
     """
+
+    registry = REGISTRIES[kind]
 
     def decorate(function: Function) -> Function:
         block, asked = _read(function, f"{registry.kind} {name!r}", offered)

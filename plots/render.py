@@ -45,9 +45,9 @@ from scipy.stats import kendalltau, norm, t, ttest_1samp
 from dynabro_cli.analysis.diverged import counted_as, share
 from dynabro_cli.analysis.pairs import compare, side
 from dynabro_cli.errors import NotFoundError
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.grid.plan import plan
 from dynabro_cli.grid.sweep_lookup import load_sweep, shipped
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.store.open.engine import open_read_only
 
 HERE = Path(__file__).parent

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dynabro_cli import components
-from dynabro_cli.components import digests, plugins
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.components import METRICS, digests, plugins
 from dynabro_cli.figures import _api as figures
-from dynabro_cli.models._api import METRICS
+from dynabro_cli.registries import REGISTRIES
 
 RULE = '''"""A rule."""
 

@@ -13,8 +13,9 @@ import pytest
 
 from dynabro_cli.components import Entry, ParameterInfo
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import COMPONENTS, RunSpec, fields
+from dynabro_cli.registries import REGISTRIES
 
 FIELDS = {registry: field for field, registry in COMPONENTS.items()}
 ENTRIES = [

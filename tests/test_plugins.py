@@ -26,7 +26,7 @@ from dynabro_cli import (
 )
 from dynabro_cli.analysis.pairs import side
 from dynabro_cli.errors import NotFoundError, PluginError, SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.plugins import (
     Range,
     aggregator,
@@ -37,6 +37,7 @@ from dynabro_cli.plugins import (
     switching,
     task,
 )
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.tasks._api import TaskSetting
 from dynabro_cli.tasks._arrays import images_of
 from tests.own import fresh

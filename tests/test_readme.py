@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from dynabro_cli import __version__, errors, run
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.experiment.spec import RunSpec, fields
 from dynabro_cli.machine.settings import SETTINGS
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.read import queries
 from dynabro_cli.store.tables import STATUSES, metadata
@@ -109,7 +109,7 @@ def test_a_command_parses(command: str) -> None:
 
         resolve(RunSpec.from_text(given))
     if words[0] == "show" and not words[1].startswith("runs/") and not words[1].isdecimal():
-        from dynabro_cli.experiment.resolve import REGISTRIES
+        from dynabro_cli.registries import REGISTRIES
 
         kind, _, name = words[1].rpartition("/")
         assert any(

@@ -52,7 +52,7 @@ def list_(
 
     Example: dynabro list aggregators
     """
-    from dynabro_cli.experiment.resolve import REGISTRIES
+    from dynabro_cli.registries import REGISTRIES
 
     if kind == SWEEPS:
         _list_sweeps(as_json)
@@ -251,7 +251,7 @@ def new(
 
 def _names(kind: str) -> Collection[str]:
     """Return the names of the components of a kind of ``KINDS``."""
-    from dynabro_cli.experiment.resolve import REGISTRIES
+    from dynabro_cli.registries import REGISTRIES
 
     if kind == "figure":
         from dynabro_cli.figures._api import REGISTRY

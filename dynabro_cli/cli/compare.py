@@ -91,7 +91,7 @@ def compare(
     Example: dynabro compare sgd momentum:beta=0.5 --where "task = 'digits'"
     """
     from dynabro_cli.analysis import pairs
-    from dynabro_cli.experiment.resolve import REGISTRIES
+    from dynabro_cli.registries import REGISTRIES
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.queries import sweeps_condition
 

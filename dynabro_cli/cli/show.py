@@ -72,7 +72,7 @@ def show(
         else:
             _show_run(db, name, everything, as_json)
         return
-    from dynabro_cli.experiment.resolve import REGISTRIES
+    from dynabro_cli.registries import REGISTRIES
 
     if not name and kind not in ("", "runs", *REGISTRIES):
         kind, name = _kind_of(kind)
@@ -90,7 +90,7 @@ def _kind_of(name: str) -> tuple[str, str]:
     Raises:
         SpecError: No component has the name, or components of several kinds have it.
     """
-    from dynabro_cli.experiment.resolve import REGISTRIES
+    from dynabro_cli.registries import REGISTRIES
 
     kinds = [kind for kind, registry in REGISTRIES.items() if name in registry.entries()]
     kinds = kinds or [kind for kind, registry in REGISTRIES.items() if registry.knows(name)]

@@ -14,9 +14,10 @@ from dynabro_cli.components.parameters import (
     plain,
     split_text,
 )
-from dynabro_cli.components.registry import USERS, Registry
+from dynabro_cli.components.registry import METRICS, USERS, Registry
 
 __all__ = [
+    "METRICS",
     "PLUS",
     "USERS",
     "Component",

@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynabro_cli import package
+from dynabro_cli.components import METRICS as FUNCTIONS
 from dynabro_cli.components import USERS, interactive
 from dynabro_cli.components.plugins import Plugin
 from dynabro_cli.components.registry import NOTEBOOK
+from dynabro_cli.limits import DIGEST_DIGITS as DIGITS
 
 if TYPE_CHECKING:
     from dynabro_cli.components import Entry
@@ -65,10 +67,6 @@ METRICS = "metrics/"
 NAME = re.compile(
     rf"({'|'.join(KINDS)})/[A-Za-z0-9][A-Za-z0-9._-]*|{ENGINE}|{METRICS}\w+|{DATA}[^\x00-\x1f\x7f-\x9f\ud800-\udfff]+"
 )
-DIGITS = 12
-"""Hexadecimal digits of a digest: 48 bits tell the versions of a file apart, and a stored run has
-some eight digests.
-"""
 DIGEST = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.+))", re.MULTILINE
@@ -175,7 +173,7 @@ def at_hand(name: str) -> str | None:
         return of_entry(USERS[name])
     kind, _, component = name.partition("/")
     if kind == METRICS[:-1]:
-        function = importlib.import_module("dynabro_cli.models._api").METRICS.get(component)
+        function = FUNCTIONS.get(component)
         return None if function is None else _of_function(function)
     return _of_shipped(kind, component)
 

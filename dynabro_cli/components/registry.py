@@ -13,7 +13,7 @@ import importlib.util
 import pkgutil
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic
 
 from dynabro_cli.components import aliases, plugins
@@ -23,6 +23,8 @@ from dynabro_cli.errors import NameTakenError, SpecError, did_you_mean
 
 NOTEBOOK = "__main__"
 """The module of a notebook's cells, and of a script."""
+METRICS: dict[str, Callable[..., Mapping[str, float]]] = {}
+"""Functions that measure a model at each evaluation, by their names."""
 USERS: dict[str, Entry[Any]] = {}
 """Components that are not dynabro's own, by the names of ``dynabro show``:
 ``aggregators/my-rule``.

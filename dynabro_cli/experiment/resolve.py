@@ -9,10 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dynabro_cli.aggregators import _api as aggregators
 from dynabro_cli.aggregators._api import Aggregator
-from dynabro_cli.attacks import _api as attacks
-from dynabro_cli.components import Component, Entry, ParameterInfo, Registry
+from dynabro_cli.components import Component, Entry, ParameterInfo
 from dynabro_cli.errors import Problems, SpecError
 from dynabro_cli.experiment.build import (
     Built,
@@ -30,27 +28,11 @@ from dynabro_cli.experiment.complete import CompleteSpec, format_drops, parse_dr
 from dynabro_cli.experiment.effect import adversary_of
 from dynabro_cli.experiment.key import run_key
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields
-from dynabro_cli.methods import _api as methods
 from dynabro_cli.methods._api import JudgingMethod, Method, MethodSetting
-from dynabro_cli.models import _api as models
-from dynabro_cli.partitions import _api as partitions
 from dynabro_cli.partitions._api import PartitionSetting
-from dynabro_cli.pre_aggregators import _api as pre_aggregators
 from dynabro_cli.pre_aggregators._chain import split_chain
-from dynabro_cli.switching import _api as switching
-from dynabro_cli.tasks import _api as tasks
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.tasks._api import Defaults, Task, TaskSetting
-
-REGISTRIES: dict[str, Registry[Any]] = {
-    "tasks": tasks.REGISTRY,
-    "models": models.REGISTRY,
-    "methods": methods.REGISTRY,
-    "aggregators": aggregators.REGISTRY,
-    "pre_aggregators": pre_aggregators.REGISTRY,
-    "attacks": attacks.REGISTRY,
-    "switching": switching.REGISTRY,
-    "partitions": partitions.REGISTRY,
-}
 
 SINGLE = {name: kind for name, kind in COMPONENTS.items() if name != CHAIN}
 """The fields that name at most one component."""

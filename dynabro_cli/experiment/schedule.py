@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method, MethodSetting
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import Mask, SwitchingSetting
 

@@ -17,11 +17,12 @@ from dynabro_cli.components import Component, plugins
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.complete import format_drops, parse_drops
-from dynabro_cli.experiment.resolve import REGISTRIES, Run, resolve
+from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields
 from dynabro_cli.grid.sweep_file import Sweep, Values, too_many
 from dynabro_cli.limits import MOST_RUNS
 from dynabro_cli.pre_aggregators._chain import split_chain
+from dynabro_cli.registries import REGISTRIES
 
 MOST_SHARDS = 100_000
 

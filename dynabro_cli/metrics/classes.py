@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dynabro_cli.components import METRICS
 from dynabro_cli.lazy import torch
-from dynabro_cli.plugins import LabelledInputs, metrics
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from dynabro_cli.plugins import WorkerLabels
+    from dynabro_cli.models._api import LabelledInputs, WorkerLabels
 
 AT_ONCE = 1000
 """Samples of a forward pass."""
@@ -18,7 +18,6 @@ MOST_WORKERS = 100
 """Most workers whose accuracies are stored one by one."""
 
 
-@metrics
 def classes(
     model: nn.Module, data: LabelledInputs, *, worker_labels: WorkerLabels
 ) -> dict[str, float]:
@@ -55,3 +54,6 @@ def classes(
     if len(of_workers) <= MOST_WORKERS:
         values |= {f"worker {worker}": accuracy for worker, accuracy in of_workers.items()}
     return values
+
+
+METRICS["classes"] = classes

@@ -10,7 +10,7 @@ built without memory for its parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,8 +38,6 @@ WorkerLabels = tuple[tuple[int, int, int], ...]
 """(worker, label, count) for every label of a worker's training samples; empty if all workers have
 all samples.
 """
-METRICS: dict[str, Callable[..., Mapping[str, float]]] = {}
-"""Functions of plugins that measure a model at each evaluation, by their names."""
 
 
 @dataclass(frozen=True)

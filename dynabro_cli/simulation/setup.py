@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from dynabro_cli import __version__, events
-from dynabro_cli.components import Component, plugins
+from dynabro_cli.components import METRICS, Component, plugins
 from dynabro_cli.components.digests import digests_of
 from dynabro_cli.errors import CheckpointError, PluginError, SpecError
 from dynabro_cli.experiment.build import chain_setting, data_directory
@@ -35,7 +35,6 @@ from dynabro_cli.machine import gpu_kernels
 from dynabro_cli.machine.devices import check_computes, current, refuse_spoilt
 from dynabro_cli.machine.native import check_choice, cpu_name
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
-from dynabro_cli.models._api import METRICS
 from dynabro_cli.partitions._api import server_samples
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint

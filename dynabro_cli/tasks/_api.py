@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dynabro_cli.components import Registry, parameter
-from dynabro_cli.components.digests import DIGITS
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.lazy import np, torch
+from dynabro_cli.limits import DIGEST_DIGITS
 from dynabro_cli.machine.host_memory import free_host_memory
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def digest_of_all(digests: Iterable[str]) -> str:
     """Return the digest of a data set of arrays with these digests, as short as a digest of
     code.
     """
-    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:DIGEST_DIGITS]
 
 
 @dataclass(frozen=True)

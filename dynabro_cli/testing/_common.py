@@ -13,8 +13,9 @@ from torch import Tensor
 from dynabro_cli.components import Component, Registry
 from dynabro_cli.components.plugins import load_plugin
 from dynabro_cli.events import Checkpointed, Evaluated, Event, RoundsDone
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.setup import simulate_run
 
 ROUNDS = 12

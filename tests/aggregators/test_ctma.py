@@ -10,7 +10,8 @@ from dynabro_cli import RunSpec
 from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.api import make_aggregator
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.registries import REGISTRIES
 
 
 def column(*values: float) -> torch.Tensor:

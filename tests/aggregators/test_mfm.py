@@ -9,7 +9,7 @@ from torch import Tensor
 from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.api import make_aggregator
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 
 
 def line(*values: float) -> Tensor:

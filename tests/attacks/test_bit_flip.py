@@ -15,7 +15,7 @@ from dynabro_cli.attacks._api import Attack, AttackSetting
 from dynabro_cli.attacks._noise import noise_key, uniform_noise
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Finished, Round, RoundsDone
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.streams import Streams
 
 SINGLE, DOUBLE = torch.float32, torch.float64

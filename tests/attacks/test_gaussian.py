@@ -15,7 +15,8 @@ from dynabro_cli.attacks._api import Attack, AttackSetting
 from dynabro_cli.attacks._noise import noise_key, normal_noise
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Checkpointed, Evaluated, Finished, RoundsDone
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.setup import simulate_run
 
 WORD = 2**32

@@ -11,8 +11,8 @@ from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.api import make_attack
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Evaluated, RoundsDone
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import MethodSetting
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.round.parts import Parts, Question
 from dynabro_cli.simulation.round.server import make_server
 from dynabro_cli.streams import Streams

@@ -17,9 +17,9 @@ from benchmarks import aggregators, counts, floor, iteration, memory, ours
 from benchmarks.kernels import CELLS, rounds
 from benchmarks.processes import take_turns, workers
 from dynabro_cli import RunSpec, __version__
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.gradients.engine import WorkerGradients
 from dynabro_cli.machine import native
+from dynabro_cli.registries import REGISTRIES
 
 pytestmark = pytest.mark.thorough
 

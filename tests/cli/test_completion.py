@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dynabro_cli.cli import completion
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.experiment.spec import COMPONENTS
 from dynabro_cli.figures._api import REGISTRY
 from dynabro_cli.grid.sweep_lookup import shipped
+from dynabro_cli.registries import REGISTRIES
 from tests.cli.conftest import Dynabro
 
 NOWHERE: Any = None

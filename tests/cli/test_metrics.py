@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from dynabro_cli import RunSpec, simulate
+from dynabro_cli.components import METRICS
 from dynabro_cli.errors import PluginError, SpecError
 from dynabro_cli.events import Evaluated
 from dynabro_cli.metrics.classes import classes
-from dynabro_cli.models._api import METRICS
 from dynabro_cli.plugins import LabelledInputs, make_task, metrics, task
 from dynabro_cli.testing import check_task
 from tests.cli.conftest import Dynabro

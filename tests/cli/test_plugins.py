@@ -19,7 +19,7 @@ import torch
 from dynabro_cli.components import plugins
 from dynabro_cli.components.digests import DIGEST
 from dynabro_cli.executors import worker
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 from tests.cli.conftest import Dynabro
 from tests.command_lines import commands, program
 from tests.own import forget, fresh, write_rule

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli.components import format_value
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.store.tables import metadata
 from tests.cli.conftest import Dynabro
 from tests.store.made import change, read

@@ -15,7 +15,7 @@ from dynabro_cli import make_aggregator, make_attack, make_pre_aggregator
 from dynabro_cli.analysis.pairs import side
 from dynabro_cli.components.aliases import ALIASES, names_of, squashed
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 from tests.cli.conftest import Dynabro
 from tests.cli.conftest import dynabro as dynabro
 from tests.cli.conftest import folder as folder

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dynabro_cli.components import Component, NoParameters, Registry, format_value, parameter
 from dynabro_cli.errors import DynabroError, SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 
 
 @dataclass(frozen=True)

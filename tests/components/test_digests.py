@@ -28,8 +28,9 @@ from dynabro_cli.components.digests import (
     mixture,
     parse,
 )
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.tasks import digits
 
 ZEROS = "0" * DIGITS

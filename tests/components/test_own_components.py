@@ -20,8 +20,8 @@ import pytest
 from dynabro_cli import testing
 from dynabro_cli.cli.catalogue import KINDS, rendered
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.plugins import attack as attack_of
+from dynabro_cli.registries import REGISTRIES
 from tests.cli.conftest import Dynabro
 from tests.cli.conftest import dynabro as dynabro
 from tests.cli.conftest import folder as folder

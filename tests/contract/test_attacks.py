@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dynabro_cli.api import make_attack
 from dynabro_cli.attacks._api import ON_DATA, ON_VECTORS, Attack, Defence, State, honest_mean
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 
 # Required parameters of attacks.
 NEEDED = {

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import (
     GatheringMethod,
     JudgingMethod,
@@ -17,6 +16,7 @@ from dynabro_cli.methods._api import (
     MethodSetting,
     Plan,
 )
+from dynabro_cli.registries import REGISTRIES
 from tests.methods.made import made
 
 M, D = 4, 3

@@ -11,8 +11,9 @@ from dynabro_cli import RunSpec
 from dynabro_cli.analysis.pairs import FOLLOWING
 from dynabro_cli.api import make_switching
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.schedule import identities
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.switching._api import Mask, Switching
 from tests.parameters import TRACE
 

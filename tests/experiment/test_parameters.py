@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 from dynabro_cli.components import Component, Entry, ParameterInfo, format_value
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Evaluated, Event, RoundsDone
-from dynabro_cli.experiment.resolve import REGISTRIES, Run, resolve
+from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import MOST_WORKERS, RunSpec, fields
 from dynabro_cli.grid.plan import plan
 from dynabro_cli.grid.sweep_file import parse_sweep
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.setup import simulate_run
 from tests import parameters
 from tests.parameters import (

@@ -14,8 +14,8 @@ from benchmarks.fake_gpu import FakeGPU, devices, on_gpu
 from dynabro_cli.aggregators._subsets import subsets
 from dynabro_cli.api import make_attack
 from dynabro_cli.attacks._api import Defence, honest_mean
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.tasks._api import ImageShape
 from dynabro_cli.testing._rules import made
 from tests.contract.test_aggregators import RULES, STAGES

@@ -4,8 +4,8 @@ parts.
 
 from __future__ import annotations
 
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import Measured, Method, MethodSetting
+from dynabro_cli.registries import REGISTRIES
 
 
 def made(text: str, setting: MethodSetting, known: Measured) -> Method:

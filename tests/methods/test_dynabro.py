@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from dynabro_cli import RunSpec, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Evaluated, RoundsDone
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import (
     NOISE_COMPUTATIONS,
     MeansMethod,
@@ -22,6 +21,7 @@ from dynabro_cli.methods._api import (
     Plan,
 )
 from dynabro_cli.methods.dynabro import expected_cost, planned, universal_coefficient
+from dynabro_cli.registries import REGISTRIES
 from tests.methods.made import made
 from tests.simulation.reference import quadratic
 

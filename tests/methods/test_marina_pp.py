@@ -13,8 +13,9 @@ from torch import Tensor
 
 from dynabro_cli import RunSpec
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.methods._api import GatheringMethod, MethodSetting, Plan
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.streams import Streams
 from tests.simulation.reference import ATTACKS, START, A, gap, masks, noise, quadratic, trimmed
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from dynabro_cli import RunSpec, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Diverged, Finished
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import MeansMethod, MethodSetting, Plan
+from dynabro_cli.registries import REGISTRIES
 
 
 def method(text: str) -> MeansMethod:

@@ -14,8 +14,9 @@ from torch import Tensor
 from dynabro_cli import RunSpec
 from dynabro_cli.attacks._api import BEFORE_MEMORY
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.methods._api import GatheringMethod, MethodSetting, Plan
+from dynabro_cli.registries import REGISTRIES
 from tests.simulation import reference
 
 M, F, RATE, ROUNDS = 7, 3, 0.1, 40

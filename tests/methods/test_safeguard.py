@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import JudgingMethod, Measured, Method, MethodSetting
 from dynabro_cli.methods.safeguard import _long, _short, usual_window
+from dynabro_cli.registries import REGISTRIES
 from tests.methods.made import made
 from tests.simulation.reference import quadratic
 

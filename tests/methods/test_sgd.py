@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import MethodSetting, Plan
+from dynabro_cli.registries import REGISTRIES
 
 
 def test_gradients_go_out_as_they_are_and_come_back_aggregated() -> None:

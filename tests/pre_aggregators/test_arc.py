@@ -8,7 +8,7 @@ import torch
 from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.api import make_aggregator
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 
 # lengths 5, 1, 10, 13, 2
 MESSAGES = torch.tensor([[3.0, 4.0], [0.0, -1.0], [6.0, 8.0], [5.0, -12.0], [2.0, 0.0]])

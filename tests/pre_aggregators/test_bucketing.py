@@ -11,7 +11,7 @@ from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.aggregators._draws import Draws
 from dynabro_cli.api import make_aggregator
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 
 
 def stage(text: str, m: int, f: int, seed: int = 0) -> Any:

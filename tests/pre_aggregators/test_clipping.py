@@ -8,7 +8,7 @@ import torch
 from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.api import make_aggregator
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 
 
 def test_golden() -> None:

@@ -10,7 +10,8 @@ import torch
 from dynabro_cli import RunSpec
 from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.events import Evaluated, RoundsDone
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.round.identities import identify
 from dynabro_cli.simulation.round.parts import Parts, State

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.attacks._api import Attack
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 from tests.simulation.reference import level, masks, noise, quadratic
 
 M, JMAX = 5, 3

@@ -17,8 +17,8 @@ import torch
 
 from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.attacks._api import AttackSetting
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import MethodSetting, Plan
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.tasks._api import TaskSetting
 
 M, F, D = 5, 2, 2

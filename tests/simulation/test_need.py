@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from dynabro_cli.errors import OccupiedError, SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.need import PROCESS, Need, check_room, model_size, need_of
 from dynabro_cli.tasks._api import ImageShape
 

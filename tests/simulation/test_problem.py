@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from dynabro_cli import RunSpec
 from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.events import Evaluated
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.gradients.engine import WorkerGradients
 from dynabro_cli.methods._api import Plan
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation import setup
 from dynabro_cli.simulation.loop import Parts, Simulation, State
 from dynabro_cli.simulation.problem import images as image_problem

@@ -13,8 +13,9 @@ import torch.nn.functional as F
 
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.partitions._api import REGISTRY, PartitionSetting
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.problem.shares import hold_out, share_out
 from dynabro_cli.simulation.setup import simulate_run

@@ -10,7 +10,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from dynabro_cli.errors import NotFoundError
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.tasks import digits
 from dynabro_cli.tasks._api import Images, Task, TaskSetting
 

@@ -15,7 +15,7 @@ from torchvision import datasets
 
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import NotFoundError, SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.tasks import emnist
 from dynabro_cli.tasks._api import Images, TaskSetting
 from tests.tasks.test_torchvision import idx, pixels

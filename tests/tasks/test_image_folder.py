@@ -16,7 +16,8 @@ from PIL import Image
 
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import NotFoundError, SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.tasks import _api, cifar10, mnist
 from dynabro_cli.tasks._api import Images, TaskSetting
 

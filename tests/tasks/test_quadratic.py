@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.tasks._api import Objective, TaskSetting
 from tests.simulation.reference import quadratic
 

@@ -9,7 +9,8 @@ import pytest
 
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import NotFoundError, SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.tasks._api import Images, TaskSetting
 
 

@@ -16,7 +16,7 @@ from torchvision import datasets
 
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import NotFoundError
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.tasks import cifar10, cifar100, fashion_mnist, mnist
 from dynabro_cli.tasks._api import Images, TaskSetting, digest_of, digest_of_all
 from dynabro_cli.tasks._torchvision import load_splits

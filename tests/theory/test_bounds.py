@@ -7,8 +7,8 @@ import math
 import pytest
 
 from dynabro_cli.aggregators._api import AggregatorSetting
-from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.pre_aggregators._chain import build_chain
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.theory import bounds
 from tests.theory.made_rates import dynamic_rate, static_rate
 

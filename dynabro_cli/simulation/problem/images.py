@@ -12,11 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dynabro_cli.components import METRICS
 from dynabro_cli.errors import PluginError
 from dynabro_cli.gradients import graphs
 from dynabro_cli.gradients.engine import LOOP, SHARED, WorkerGradients, parts
 from dynabro_cli.gradients.graphs import BACKWARD, on_device
-from dynabro_cli.models._api import METRICS, LabelledInputs
+from dynabro_cli.models._api import LabelledInputs
 from dynabro_cli.simulation.problem.interface import (
     MOST_COMPUTATIONS,
     Draws,
