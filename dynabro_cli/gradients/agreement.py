@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +19,24 @@ from torch import Tensor, nn
 from dynabro_cli.gradients.generators import generators_kept
 from dynabro_cli.gradients.twin import without_dropout
 
-if TYPE_CHECKING:
-    from dynabro_cli.gradients.engine import WorkerGradients
-
-Make = Callable[..., "WorkerGradients"]
-"""``WorkerGradients`` of two workers, without a comparison."""
 NOISE = 0.1
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 2e-3}
+
+
+class Engine(Protocol):
+    """A way to compute gradients; returns the losses [k]."""
+
+    random: bool
+    matrix: Tensor
+    statistics: Tensor
+
+    def __call__(
+        self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int], /
+    ) -> Tensor: ...
+
+
+Make = Callable[..., Engine]
+"""Makes the engine of two workers, without a comparison."""
 
 
 class Choice(NamedTuple):
