@@ -7,6 +7,8 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
+from dynabro_cli.machine.macos import system_value
+
 GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self")
 PAGE = resource.getpagesize()
 
@@ -31,13 +33,14 @@ def private_memory() -> int:
 
 
 def _available() -> Iterator[int]:
-    """Return Linux's MemAvailable in bytes; elsewhere all memory of the machine."""
+    """Return Linux's MemAvailable in bytes, and on macOS its share of free memory."""
     for line in _lines(Path("/proc/meminfo")):
         if line.startswith("MemAvailable:"):
             yield int(line.split()[1]) * 1024
             return
     if "SC_PHYS_PAGES" in os.sysconf_names:
-        yield os.sysconf("SC_PHYS_PAGES") * PAGE
+        level = system_value("kern.memorystatus_level") or bytes([100])
+        yield os.sysconf("SC_PHYS_PAGES") * PAGE * int.from_bytes(level, "little") // 100
 
 
 def _free_in_groups(process: Path, groups: Path) -> Iterator[int]:

@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 from dynabro_cli.errors import SpecError, first_line
 from dynabro_cli.machine.cache_folder import cache_folder
+from dynabro_cli.machine.macos import is_stub
 
 CHOICES = ("auto", "on", "off")
 """Values of the option ``--compile``."""
@@ -107,13 +108,21 @@ def compiler() -> str | None:
     compiler on the path; None without a compiler.
     """
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
-    return next((name for name in names if shutil.which(_words(name)[0])), None)
+    return next(
+        (
+            name
+            for name in names
+            if shutil.which(_words(name)[0]) and not any(map(is_stub, _words(name)))
+        ),
+        None,
+    )
 
 
 def no_compiler() -> str:
     """Return why there is no compiler."""
     given = os.environ.get("CXX")
-    return f"CXX={given}: there is no such compiler" if given else "no C++ compiler"
+    missing = f"CXX={given}: there is no such compiler" if given else "no C++ compiler"
+    return missing + (" (type xcode-select --install)" if is_stub("g++") else "")
 
 
 def _words(command: str) -> list[str]:

@@ -9,7 +9,6 @@ presumed dead and has been replaced can no longer write.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import datetime as dt
 import functools
 import hashlib
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, RowMapping, func, select, update
 
 from dynabro_cli.errors import DynabroError
+from dynabro_cli.machine.macos import system_value
 from dynabro_cli.machine.settings import seconds_setting
 from dynabro_cli.store.open.translation import translated_errors
 from dynabro_cli.store.tables import runs, sweeps
@@ -80,12 +80,7 @@ def _boot() -> str | None:
     """Return an identifier of this machine since its start; None if the system has none."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    if platform.system() != "Darwin":
-        return None
-    text = ctypes.create_string_buffer(64)
-    size = ctypes.byref(ctypes.c_size_t(len(text)))
-    failed = ctypes.CDLL(None).sysctlbyname(b"kern.bootsessionuuid", text, size, None, 0)
-    return None if failed else text.value.decode() or None
+    return system_value("kern.bootsessionuuid").rstrip(b"\0").decode() or None
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from sqlalchemy.engine import URL, make_url
 from dynabro_cli.errors import StorageError
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.machine.host_memory import free_host_memory
+from dynabro_cli.machine.macos import sync_handle
 from dynabro_cli.machine.strangers_files import open_regular, read_regular
 from dynabro_cli.store.open.files import sqlite_path
 
@@ -160,7 +161,7 @@ class SideFiles:
                 failpoint("checkpoint-write")
                 file.write(data[len(data) // 2 :])
                 file.flush()
-                os.fsync(file.fileno())
+                sync_handle(file.fileno())
             failpoint("before-rename")
             part.replace(self._checkpoints / name)
             sync(self._checkpoints)
@@ -236,6 +237,6 @@ def sync(path: Path) -> None:
     """
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        sync_handle(handle)
     finally:
         os.close(handle)

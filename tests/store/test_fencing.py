@@ -18,6 +18,7 @@ from sqlalchemy import Engine
 
 from dynabro_cli import events
 from dynabro_cli.errors import LostRunError, RunHeldError
+from dynabro_cli.machine import macos
 from dynabro_cli.store import ownership, standing
 from dynabro_cli.store import recorder as recorder_module
 from dynabro_cli.store.environments import VERSIONS
@@ -290,9 +291,11 @@ def test_macos_names_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
         """The C library of macOS, as far as it is asked."""
 
         @staticmethod
-        def sysctlbyname(name: bytes, text: Any, size: Any, new: None, length: int) -> int:
-            assert (name, new, length, size._obj.value) == (b"kern.bootsessionuuid", None, 0, 64)
+        def sysctlbyname(name: bytes, text: Any, size: Any, new: None, length: Any) -> int:
+            assert (name, new, length.value) == (b"kern.bootsessionuuid", None, 0)
+            assert size._obj.value == 64
             text.value = b"0C7F5C40-5A3C-4E4F-8C3B-2D2A0D4B8C11"
+            size._obj.value = 37
             return 0
 
     read_text = Path.read_text
@@ -303,8 +306,8 @@ def test_macos_names_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
         return read_text(path, *words, **more)
 
     monkeypatch.setattr(Path, "read_text", hidden)
-    monkeypatch.setattr(ownership.platform, "system", lambda: "Darwin")
-    monkeypatch.setattr(ownership.ctypes, "CDLL", lambda name: System)
+    monkeypatch.setattr(macos.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(macos.ctypes, "CDLL", lambda name: System)
     assert ownership._boot() == "0C7F5C40-5A3C-4E4F-8C3B-2D2A0D4B8C11"
     clock = ownership._clock()
     # a closed lid stops the monotonic clock, and time by the other clock goes on

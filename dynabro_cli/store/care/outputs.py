@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dynabro_cli.errors import CannotWriteError, StorageError
+from dynabro_cli.machine.macos import sync_handle
 from dynabro_cli.store.open.files import is_sqlite, sqlite_path
 from dynabro_cli.store.side_files import NO_ROOM, sync
 
@@ -137,7 +138,7 @@ class Output:
                 with part.open("xb") as file:
                     yield file
                     file.flush()
-                    os.fsync(file.fileno())
+                    sync_handle(file.fileno())
                 self.publish(part)
             finally:
                 part.unlink(missing_ok=True)

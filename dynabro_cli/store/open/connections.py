@@ -37,6 +37,7 @@ def prepare_writer(connection: sqlite3.Connection, _record: Any) -> None:
     connection.isolation_level = None  # SQLAlchemy, not the driver, begins transactions
     _switch_to_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA fullfsync = ON")  # for macOS, where fsync does not reach the disk
     connection.execute("PRAGMA foreign_keys = ON")
 
 

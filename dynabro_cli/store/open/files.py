@@ -20,6 +20,7 @@ from dynabro_cli.errors import (
     NotFoundError,
     SpecError,
 )
+from dynabro_cli.machine.macos import network_kind
 from dynabro_cli.store.open.connections import connect_reader
 from dynabro_cli.store.open.schema import Schema, schema_of_file
 from dynabro_cli.store.open.translation import shown, translated_errors
@@ -231,14 +232,13 @@ def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
 
     Args:
         path: A file, which need not exist.
-        mounts: The table of mounts; by default Linux's. Other systems have none, so that the result
-            is None.
+        mounts: The table of mounts; by default Linux's. macOS has none, and is asked.
     """
     try:
         table = (mounts or MOUNTS).read_bytes()
         place = os.fsencode(path.resolve())
     except (OSError, RuntimeError):  # RuntimeError: a circle of links
-        return None
+        return network_kind(path)
     longest, kind = -1, b""
     for line in table.splitlines():
         fields = line.split(b" ")
