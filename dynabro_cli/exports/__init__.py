@@ -28,6 +28,7 @@ from dynabro_cli.errors import (
 )
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.limits import SWEEP_NAME
+from dynabro_cli.store.care.outputs import part_of
 from dynabro_cli.store.origin import read_tags
 from dynabro_cli.store.read.frames import load
 from dynabro_cli.store.read.queries import query, sweeps_condition
@@ -104,7 +105,7 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
         out.resolve().parent.mkdir(parents=True, exist_ok=True)
         # beside its place, and renamed when it is complete: a part of it would block the next try
         with tempfile.TemporaryDirectory(
-            prefix=f".{out.name}.", dir=out.resolve().parent, ignore_cleanup_errors=True
+            prefix=part_of(out.resolve()).name, dir=out.resolve().parent, ignore_cleanup_errors=True
         ) as folder:
             part = Path(folder, out.name)
             with _errors_of_threads():

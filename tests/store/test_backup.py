@@ -132,7 +132,9 @@ def test_a_backup_that_is_killed_leaves_no_file_of_that_name(engine: Engine, pat
     )
     assert killed.returncode == -9
     assert not target.exists()
+    assert [name for name in names(path.parent) if name.startswith(".dynabro.")]
     back_up(str(path), target)
+    assert not [name for name in names(path.parent) if name.startswith(".dynabro.")]
 
 
 def test_a_missing_folder_is_named(engine: Engine, path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import stat
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from dynabro_cli.errors import CannotWriteError, DatabaseError, StorageError
 from dynabro_cli.store.care import outputs
 from dynabro_cli.store.care.outputs import CSV, DATABASE, PICTURES, FileKind, Output
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only
+from dynabro_cli.store.ownership import new_owner
 from tests.store.made import change
 
 NEW = b"a,b\n1,2\n"
@@ -328,3 +330,50 @@ def test_parts_are_hidden_and_belong_to_one_process() -> None:
     names = {outputs.part_of(Path("/x/out.csv")).name for _ in range(100)}
     assert len(names) == 100
     assert all(name.startswith(".") and name.endswith(".part") for name in names)
+    # file systems of memory cards refuse colons
+    assert not any(":" in name for name in names)
+
+
+HOUR = 3600
+GONE = "999999999-1-ab"
+"""A process that no machine has."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "age", "stays"),
+    [
+        ("{machine}-{pid}-{start}-ab", 40 * 24 * HOUR, True),  # works, and writes elsewhere
+        ("{machine}-{pid}-123-ab", 0, False),  # another process got the number
+        (f"{{machine}}-{GONE}", 0, False),
+        (f"elsewhere-{GONE}", 23 * HOUR, True),
+        (f"elsewhere-{GONE}", 25 * HOUR, False),
+        ("0123456789abcdef", 23 * HOUR, True),  # a part of version 1.1.0
+        ("0123456789abcdef", 25 * HOUR, False),
+        ("", 25 * HOUR, False),
+    ],
+)
+def test_the_parts_of_killed_commands_are_removed(
+    owner: str, age: float, stays: bool, folder: Path
+) -> None:
+    machine, pid, start, _ = new_owner().split(":")
+    name = f".dynabro.{owner.format(machine=machine, pid=pid, start=start)}.part"
+    Path("kept").mkdir()
+    Path("kept", "rows.csv").write_text("a")
+    Path(name).write_text("half")
+    Path(f"{name}-journal").write_text("half")
+    Path(f"{name}abcd").mkdir()
+    Path(f"{name}abcd", "thin.db").write_text("half")
+    Path(f"{name}link").symlink_to("kept")
+    others = [".dynabro.yaml", ".other.ab.part", "dynabro.ab.part"]
+    for other in others:
+        Path(other).write_text("theirs")
+    parts = sorted(path.name for path in Path().iterdir() if path.name.startswith(name))
+    assert len(parts) == 4
+    for path in (*parts, *others):
+        moment = time.time() - age
+        os.utime(path, (moment, moment), follow_symlinks=False)
+    write("rows.csv")
+    expected = {"kept", "kept/rows.csv", "rows.csv", *others}
+    if stays:
+        expected |= {*parts, f"{name}abcd/thin.db"}
+    assert set(everything(folder)) == expected

@@ -511,8 +511,10 @@ def test_one_that_is_killed_leaves_no_file_of_that_name(
     assert killed.returncode == -9
     assert not target.exists()
     assert filled.read_bytes() == before
+    assert names(filled.parent) > {filled.name}
     thin(str(filled), target, 10)
     assert check(str(target)).problems == []
+    assert names(filled.parent) == {filled.name, target.name}
 
 
 def test_one_moment_is_copied(filled: Path, target: Path) -> None:

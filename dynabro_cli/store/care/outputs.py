@@ -5,9 +5,10 @@ replaced.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import errno
 import os
-import secrets
+import shutil
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
@@ -18,9 +19,11 @@ from typing import BinaryIO
 from dynabro_cli.errors import CannotWriteError, StorageError
 from dynabro_cli.machine.macos import sync_handle
 from dynabro_cli.store.open.files import is_sqlite, sqlite_path
+from dynabro_cli.store.ownership import new_owner, presumed_dead
 from dynabro_cli.store.side_files import NO_ROOM, sync
 
 DISK_ERRORS = (*NO_ROOM, errno.EIO)
+A_DAY = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -178,10 +181,23 @@ class Output:
 
 
 def part_of(path: Path) -> Path:
-    """Return a name beside ``path``, which no other process uses, for a file that is not
-    finished.
+    """Return a name beside ``path``, which no other process uses, for a file or a folder that is
+    not finished; remove the parts of killed processes.
+
+    The name has the process, without colons, which some file systems refuse. A part of a process
+    that cannot be seen from here is removed a day after its last change.
     """
-    return path.with_name(f".dynabro.{secrets.token_hex(8)}.part")
+    for part in path.parent.glob(".dynabro.*.part*"):
+        with contextlib.suppress(OSError):
+            row = {
+                "owner": part.name.split(".")[2].replace("-", ":"),
+                "heartbeat_at": dt.datetime.fromtimestamp(part.lstat().st_mtime) + A_DAY,
+                "heartbeat_clock": None,
+            }
+            if presumed_dead(row, dt.datetime.now()):
+                shutil.rmtree(part, ignore_errors=True)
+                part.unlink(missing_ok=True)
+    return path.with_name(f".dynabro.{new_owner().replace(':', '-')}.part")
 
 
 def _same(file: Path, path: Path) -> bool:

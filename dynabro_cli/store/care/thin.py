@@ -22,6 +22,7 @@ from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import ownership, row_digests
 from dynabro_cli.store.care.check import damage
 from dynabro_cli.store.care.copies import copy_database, new_database
+from dynabro_cli.store.care.outputs import part_of
 from dynabro_cli.store.open.connections import connect_reader
 from dynabro_cli.store.open.engine import create_tables, open_read_only, snapshot
 from dynabro_cli.store.open.files import read_only_uri, sqlite_path
@@ -139,7 +140,7 @@ def thin(
     _refuse_damaged(database)
     output = new_database(target, database, force=force)
     with output.errors():
-        folder = Path(tempfile.mkdtemp(prefix=".dynabro.", suffix=".part", dir=target.parent))
+        folder = Path(tempfile.mkdtemp(prefix=part_of(target).name, dir=target.parent))
     try:
         scratch = folder / "thin.db"
         with translated_errors(str(target)):
