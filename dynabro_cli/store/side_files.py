@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import tempfile
@@ -19,14 +18,10 @@ from dynabro_cli.machine.host_memory import free_host_memory
 from dynabro_cli.machine.macos import sync_handle
 from dynabro_cli.machine.strangers_files import open_regular, read_regular
 from dynabro_cli.store.open.files import sqlite_path
+from dynabro_cli.store.open.translation import NO_ROOM
 
 MAGIC = b"dynabro checkpoint 1\n"
 DIGEST = hashlib.sha256().digest_size
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a full disk, after which nothing else can be stored; any other error concerns the
-folder only.
-"""
-
 DATABASE_FILE = "database"
 """The file in ``DYNABRO_STATE`` with the path of the database that uses the folder itself."""
 

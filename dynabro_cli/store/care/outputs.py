@@ -19,8 +19,9 @@ from typing import BinaryIO
 from dynabro_cli.errors import CannotWriteError, StorageError
 from dynabro_cli.machine.macos import sync_handle
 from dynabro_cli.store.open.files import is_sqlite, sqlite_path
+from dynabro_cli.store.open.translation import NO_ROOM, reason_of
 from dynabro_cli.store.ownership import new_owner, presumed_dead
-from dynabro_cli.store.side_files import NO_ROOM, sync
+from dynabro_cli.store.side_files import sync
 
 DISK_ERRORS = (*NO_ROOM, errno.EIO)
 A_DAY = dt.timedelta(days=1)
@@ -170,7 +171,7 @@ class Output:
         except BrokenPipeError:  # the reader of a pipe has closed it, which is not an error
             raise
         except (OSError, sqlite3.OperationalError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
+            reason = getattr(error, "strerror", None) or reason_of(error, self.target)
             problem = f"{self.target} cannot be written ({reason})"
             if "disk" in reason or getattr(error, "errno", None) in DISK_ERRORS:
                 raise StorageError(f"{problem}. Try: make room, or another file") from error

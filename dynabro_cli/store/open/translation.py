@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +35,10 @@ NO_CONNECTION = (
     "connection timeout expired",
 )
 """Messages of drivers that have opened no connection."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk, after which nothing else can be stored; any other error concerns the
+folder only.
+"""
 READ_ONLY = "25006"
 """SQLSTATE of a server that only reads, as during a failover."""
 FOR_NOW = (
@@ -128,7 +134,7 @@ def translate(
         translated = _server_error(error, database, opening=opening)
         if translated is not None:
             return translated
-    reason = str(error.orig if isinstance(error, DBAPIError) else error)
+    reason = reason_of(error.orig if isinstance(error, DBAPIError) else error, Path(database))
     if "disk is full" in reason or "disk I/O" in reason:
         return StorageError(f"{database}: {reason}; make room; what was stored before is intact")
     if "not a database" in reason:
@@ -148,6 +154,20 @@ def translate(
             "Try: --db with a file in a folder that you can write"
         )
     return DatabaseError(f"{database}: {reason.strip().splitlines()[0]}")
+
+
+def reason_of(error: BaseException | None, path: Path) -> str:
+    """Return the reason of a driver's error; if SQLite cannot open ``path``, or a file beside it,
+    because the disk has no room for another file, say so.
+    """
+    reason = str(error)
+    if "unable to open" in reason:
+        try:
+            tempfile.TemporaryFile(dir=path.parent).close()
+        except OSError as problem:
+            if problem.errno in NO_ROOM:
+                return f"disk is full, or has no inode ({problem.strerror})"
+    return reason
 
 
 def _server_error(error: DBAPIError, database: str, *, opening: bool) -> DynabroError | None:

@@ -159,7 +159,8 @@ def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[A
             raise SpecError(f"only reading is allowed here ({reason}). Try: a SELECT") from error
         translated = translate(error, shown(engine.url))
         damage = any(
-            word in reason for word in ("image is malformed", "not a database", "locked", "disk")
+            word in reason
+            for word in ("image is malformed", "not a database", "locked", "disk", "unable to open")
         )
         # the driver, not the server, refuses a value such as an infinite time
         unread = isinstance(error, DataError) and getattr(error.orig, "sqlstate", None) is None
