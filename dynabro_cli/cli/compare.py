@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.completion import complete, components
-from dynabro_cli.cli.options import Database, Json, Plugins, Sweeps, Where
+from dynabro_cli.cli.options import (
+    Database,
+    Json,
+    Plugins,
+    Sweeps,
+    TableColumns,
+    Where,
+    Width,
+)
 from dynabro_cli.cli.output import emit, print_json, tell_of_code
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import NotFoundError, SpecError
@@ -66,6 +74,8 @@ def compare(
             "--format", metavar="table|json|csv|tex", help="Form of the output. [default: table]"
         ),
     ] = None,
+    width: Width = None,
+    columns: TableColumns = None,
     as_json: Json = False,
     plugin: Plugins = None,
 ) -> None:
@@ -107,8 +117,10 @@ def compare(
     form = "json" if as_json else form or "table"
     if form not in FORMATS:
         raise SpecError(f"format={form}: not a form of output. Try: {', '.join(FORMATS)}")
+    if (width and form != "tex") or (columns and form not in ("table", "tex")):
+        raise SpecError(f"format={form}: --width is for tex, and --columns for table and tex")
     if every is not None:
-        _print_all(db, every, against, sweeps or (), where, metric, form)
+        _print_all(db, every, against, sweeps or (), where, metric, form, width, columns)
         return
     if against is not None:
         raise SpecError(
@@ -120,7 +132,7 @@ def compare(
     side_a, side_b = (pairs.side(text or "", REGISTRIES, stored) for text in (a, b))
     metric = metric or pairs.usual_metric(engine, condition)
     comparison = pairs.compare(engine, side_a, side_b, where=condition, metric=metric)
-    _print(comparison, form)
+    _print(comparison, form, width, columns)
     # on standard error
     for line in (f"A: {a}, B: {b}, final {metric}", *comparison.notes):
         note(line)
@@ -134,6 +146,8 @@ def _print_all(
     where: str | None,
     metric: str | None,
     form: str,
+    width: str | None,
+    columns: str | None,
 ) -> None:
     """Print the matrix of all values of a field, and every pair of them."""
     from dynabro_cli.analysis.columns import split_columns
@@ -161,19 +175,14 @@ def _print_all(
     if form == "csv":
         emit(list(ranked.cells), ranked.cells.itertuples(index=False, name=None), as_csv=True)
         return
-    if form == "tex":
-        from dynabro_cli.figures._tables import latex_table
-
-        table, bold = as_texts(ranked)
-        say(
-            *latex_table(
-                list(table), table.values.tolist(), "\n".join(ranked.notes), bold
-            ).splitlines()
-        )
-        return
     from dynabro_cli.analysis.ranking import BEST, TIED
+    from dynabro_cli.figures._latex import latex_table, with_columns
 
-    table = as_texts(ranked, marks=(BEST, TIED))[0].replace(
+    if form == "tex":
+        table, bold = with_columns(*as_texts(ranked), columns)
+        say(*latex_table(table, "\n".join(ranked.notes), bold, width).splitlines())
+        return
+    table = with_columns(*as_texts(ranked, marks=(BEST, TIED)), columns)[0].replace(
         " \N{PLUS-MINUS SIGN} ", "\N{PLUS-MINUS SIGN}", regex=True
     )
     keys = sum(name in ("matrix", "") for name in table)
@@ -187,20 +196,23 @@ def _print_all(
         note(line)
 
 
-def _print(comparison: Comparison, form: str) -> None:
+def _print(comparison: Comparison, form: str, width: str | None, chosen: str | None) -> None:
     if form == "json":
         print_json([_row(cell) for cell in comparison.cells])
     elif form == "csv":
         rows = [_flat(_row(cell)) for cell in comparison.cells]
         emit(list(rows[0]), [list(row.values()) for row in rows], as_csv=True)
     else:
-        columns, rows_of_texts = _texts(comparison)
-        if form == "table":
-            emit(columns, rows_of_texts)
-        else:
-            from dynabro_cli.figures._tables import latex_table
+        import pandas as pd
 
-            say(*latex_table(columns, rows_of_texts).splitlines())
+        from dynabro_cli.figures._latex import latex_table, with_columns
+
+        columns, rows_of_texts = _texts(comparison)
+        table, _ = with_columns(pd.DataFrame(rows_of_texts, columns=columns), (), chosen)
+        if form == "table":
+            emit(list(table), table.values.tolist())
+        else:
+            say(*latex_table(table, width=width).splitlines())
 
 
 def _row(cell: Cell) -> dict[str, Any]:

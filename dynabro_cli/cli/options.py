@@ -111,6 +111,22 @@ Sweeps = Annotated[
         autocompletion=complete(stored_sweeps),
     ),
 ]
+Width = Annotated[
+    str | None,
+    typer.Option(
+        "--width",
+        metavar="column|page",
+        help="Width of pictures and LaTeX for print, with text of 8 pt. [default: their own]",
+    ),
+]
+TableColumns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="NAME,NAME",
+        help="Columns of a table, besides those that name its rows. [default: all]",
+    ),
+]
 SweepNames = Annotated[
     list[str] | None,
     typer.Argument(

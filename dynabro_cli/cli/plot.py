@@ -18,7 +18,9 @@ from dynabro_cli.cli.options import (
     Plugins,
     SameSettings,
     Sweeps,
+    TableColumns,
     Where,
+    Width,
     expand,
 )
 from dynabro_cli.cli.output import print_json, tell_of_code
@@ -126,13 +128,8 @@ def plot(
             help="Formats of the files; tex, html: for tables.",
         ),
     ] = "png",
-    width: Annotated[
-        str | None,
-        typer.Option(
-            metavar="column|page",
-            help="Width for print, with text of 8 pt. [default: the figure's own]",
-        ),
-    ] = None,
+    width: Width = None,
+    columns: TableColumns = None,
     check: Annotated[
         bool, typer.Option("--check", help="End with exit code 4 if planned runs are missing.")
     ] = False,
@@ -162,7 +159,8 @@ def plot(
         where = searched if where is None else f"({searched}) AND ({where})"
         name, sweeps, saved_as = SEARCH, [], saved_as or "-".join(sweeps)
     grids = _grids_of(name, choice, settings)
-    drawing = studio(db, where, out, formats, sweeps=sweeps, title=title, width=width, force=force)
+    looks: dict[str, Any] = {"title": title, "width": width, "columns": columns}
+    drawing = studio(db, where, out, formats, sweeps=sweeps, force=force, **looks)
     if not name:
         made = [_sweeps(drawing, choice, saved_as or "-".join(sweeps))]
     else:
@@ -282,14 +280,10 @@ def studio(
     where: str | None,
     out: Path,
     formats: str,
-    *,
-    sweeps: Sequence[str] = (),
-    title: str | None = None,
-    width: str | None = None,
-    force: bool = False,
+    **options: Any,
 ) -> Studio:
-    """Return what draws the runs of a database, or of some sweeps, for which the condition
-    holds.
+    """Return what draws the runs of a database for which the condition holds, with options of
+    ``Studio``.
     """
     from dynabro_cli.figures._make import Studio
     from dynabro_cli.store.open.engine import open_read_only
@@ -301,10 +295,7 @@ def studio(
         _planned,
         _identities,
         _window,
-        sweeps=sweeps,
-        title=title,
-        width=width,
-        force=force,
+        **options,
     )
 
 

@@ -27,9 +27,10 @@ from dynabro_cli.analysis.results import (
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
+from dynabro_cli.figures._latex import latex_table, with_columns
 from dynabro_cli.figures._panels import write_above
-from dynabro_cli.figures._style import WIDTHS, for_print, plain_powers
-from dynabro_cli.figures._tables import in_html, latex_table
+from dynabro_cli.figures._style import check_width, for_print, plain_powers
+from dynabro_cli.figures._tables import in_html
 from dynabro_cli.store.care.outputs import CSV, HTML, PICTURES, Output
 
 GLYPH = re.compile(r"Glyph (\d+) .* missing from")
@@ -89,8 +90,9 @@ class Studio:
         window: See ``Results``.
         sweeps: Only runs of these sweeps, for plots of any runs.
         title: A line above what a picture says of itself.
-        width: ``column`` or ``page``: the width of pictures for print, with text of 8 pt; None for
-            their own widths.
+        width: ``column`` or ``page``: the width of pictures and of tables in LaTeX for print, with
+            text of 8 pt; None for their own widths.
+        columns: Columns of tables, as of ``with_columns``; None for all.
         force: Replace files of another kind, too.
 
     Raises:
@@ -110,6 +112,7 @@ class Studio:
         sweeps: Sequence[str] = (),
         title: str | None = None,
         width: str | None = None,
+        columns: str | None = None,
         force: bool = False,
     ) -> None:
         wrong = [kind for kind in formats if kind not in FORMATS]
@@ -118,11 +121,8 @@ class Studio:
                 f"format={','.join(wrong)} is not legal. Try: --format with some of "
                 f"{','.join(FORMATS)}"
             )
-        if width is not None and width not in WIDTHS:
-            raise SpecError(
-                f"width={width}: not a width for print. Try: --width {' or --width '.join(WIDTHS)}"
-            )
-        self._width = width
+        check_width(width)
+        self._width, self._columns = width, columns
         self._engine, self._folder, self._formats = engine, folder, tuple(dict.fromkeys(formats))
         self._planned, self._identities, self._window = planned, identities, window
         self._where, self._force, self._sweeps, self._title = where, force, tuple(sweeps), title
@@ -241,7 +241,7 @@ class Studio:
             write_above(drawn.figure, filter(None, lines))
         formats = [kind for kind in self._formats if kind not in TABLES or drawn.table is not None]
         contents = [
-            _table(drawn, kind, name) if kind in TABLES else _picture(drawn, kind)
+            self._table(drawn, kind, name) if kind in TABLES else _picture(drawn, kind)
             for kind in formats
         ]
         tables = {"csv": drawn.numbers} | (
@@ -268,6 +268,13 @@ class Studio:
             with output.writing() as file:
                 file.write(content)
         return [output.target for output in outputs]
+
+    def _table(self, drawn: Drawn, kind: str, name: str) -> bytes:
+        table = pd.DataFrame() if drawn.table is None else drawn.table
+        table, bold = with_columns(table, drawn.bold, self._columns)
+        if kind == TEX:
+            return latex_table(table, "\n".join([name, *drawn.notes]), bold, self._width).encode()
+        return in_html(table, name, drawn.notes, bold).encode()
 
     def _draw_and_write(
         self, name: str, results: Results, choice: Choice | None, saved_as: str | None = None
@@ -323,15 +330,6 @@ def _picture(drawn: Drawn, kind: str) -> bytes:
         letters = "".join(sorted(missing))
         warnings.warn(f"letters that the font lacks are drawn as boxes: {letters}", stacklevel=2)
     return file.getvalue()
-
-
-def _table(drawn: Drawn, kind: str, name: str) -> bytes:
-    table = pd.DataFrame() if drawn.table is None else drawn.table
-    if kind == TEX:
-        rows = table.astype(str).values.tolist()
-        notes = "\n".join([name, *drawn.notes])
-        return latex_table([*map(str, table)], rows, notes, drawn.bold).encode()
-    return in_html(table, name, drawn.notes, drawn.bold).encode()
 
 
 def _csv(frame: pd.DataFrame) -> bytes:

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 
 from dynabro_cli.analysis.columns import BETA
+from dynabro_cli.errors import SpecError
 
 POWER = re.compile(r"\^\{(-?[0-9.]+)\}")
 RAISED = str.maketrans(
@@ -84,6 +85,14 @@ def for_print(width: str | None) -> Iterator[None]:
             yield
     finally:
         _print_width.reset(token)
+
+
+def check_width(width: str | None) -> None:
+    """Raise SpecError unless a width is ``column``, ``page`` or None."""
+    if width is not None and width not in WIDTHS:
+        raise SpecError(
+            f"width={width}: not a width for print. Try: --width {' or --width '.join(WIDTHS)}"
+        )
 
 
 def width_of(usual: float) -> float:

@@ -1,6 +1,4 @@
-r"""Tables: as pictures, as HTML, and in LaTeX with the rules of the package booktabs
-(``\usepackage{booktabs}``).
-"""
+"""Tables as pictures and as HTML, and lines of cells that fit a width."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ LINE_HEIGHT, MORE, CHARACTER = 0.22, 0.6, 0.0084
 of its size.
 """
 SIZE = 7.0
-WORD = re.compile(r"\s*-*[^\s-]+-*|\s*-+")
-"""A word, or a part of a word up to a hyphen, with the spaces before it: lines are not broken
-within it.
+WORD = re.compile(r"\s*-*[^\s:-]+[:-]*|\s*[:-]+")
+"""A word, or a part of a word up to a hyphen or colon, with the spaces before it: lines are not
+broken within it.
 """
 HTML = """<!doctype html>
 <html lang="en">
@@ -48,30 +46,6 @@ p {{ font-size: .85rem; max-width: 75ch; }}
 <p>{notes}</p>
 </html>
 """  # noqa: E501
-MINUS = re.compile(r"(?<![\w.-])-(?=[\d.])")
-"""A minus sign before a number; between letters and digits it is a hyphen."""
-ESCAPED = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    **{letter: "\\" + letter for letter in "&%$#_{}"},
-    "\N{GREEK SMALL LETTER BETA}": r"$\beta$",
-    "\N{GREEK SMALL LETTER DELTA}": r"$\delta$",
-    "\N{GREEK SMALL LETTER KAPPA}": r"$\kappa$",
-    "\N{GREEK SMALL LETTER LAMDA}": r"$\lambda$",
-    "\N{GREEK SMALL LETTER TAU}": r"$\tau$",
-    "\N{ALMOST EQUAL TO}": r"$\approx$",
-    "\N{INFINITY}": r"$\infty$",
-    "\N{PLUS-MINUS SIGN}": r"$\pm$",
-    "\N{MULTIPLICATION SIGN}": r"$\times$",
-    "\u2098\u2090\u2093": r"$_{\max}$",
-}
-"""Letters that LaTeX reads as commands or that its fonts do not have, and how they are written."""
-
-MOST_LETTERS, PARAGRAPH = 45, r"p{0.35\linewidth}"
-"""A column with a longer cell is broken into lines; TeX breaks at spaces and hyphens."""
 BOLD = 1.12
 """Width of a letter of the head, relative to others."""
 
@@ -80,9 +54,9 @@ def draw_table(table: pd.DataFrame, title: str) -> Figure:
     """Return a picture of a table of texts, as wide as a page; long cells are broken into lines."""
     size, width = note_size(SIZE), width_of(PAGE)
     texts = [list(table.columns), *table.astype(str).values.tolist()]
-    texts = _broken(texts, int(width / (CHARACTER * size)))
+    texts = broken(texts, int(width / (CHARACTER * size)))
     heights = [1 + MORE * max(text.count("\n") for text in row) for row in texts]
-    widths = _widths(texts)
+    widths = widths_of(texts)
     figure = Figure(
         figsize=(width, LINE_HEIGHT * size / SIZE * (sum(heights) + 2)), layout="constrained"
     )
@@ -103,7 +77,7 @@ def draw_table(table: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
-def _broken(texts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
+def broken(texts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
     """Return the texts with lines broken so that a row has at most ``most`` letters: the widest
     columns are narrowed first.
     """
@@ -111,7 +85,7 @@ def _broken(texts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
     words = [
         ["\n".join(word.strip() for word in WORD.findall(text)) for text in row] for row in texts
     ]
-    widths, least = _widths(texts), _widths(words)
+    widths, least = widths_of(texts), widths_of(words)
     while sum(widths) > most and widths != least:
         widest = max(
             (column for column in columns if widths[column] > least[column]),
@@ -130,7 +104,7 @@ def _broken(texts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
     ]
 
 
-def _widths(texts: Sequence[Sequence[str]]) -> list[int]:
+def widths_of(texts: Sequence[Sequence[str]]) -> list[int]:
     """Return the letters that each column needs, and two more; the first row is the head, which is
     bold.
     """
@@ -146,7 +120,7 @@ def _widths(texts: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _lines(text: str, letters: int) -> str:
-    """Return a text in lines of at most ``letters`` letters, broken at spaces and hyphens only."""
+    """Return a text in lines of at most ``letters`` letters; ``WORD`` says where it is broken."""
     lines = []
     for whole in text.split("\n"):
         line = ""
@@ -206,56 +180,3 @@ def in_html(
     return HTML.format(
         title=escape_html(title), head=head, body=body, notes=lines.removeprefix("<br>")
     )
-
-
-def _escape_latex(text: str) -> str:
-    """Return a text that LaTeX prints as it is, on one line."""
-    # a mark stands for it until the end: the letters of its command would be escaped, too
-    for letters in (name for name in ESCAPED if len(name) > 1):
-        text = text.replace(letters, "\0")
-    written = "".join(ESCAPED.get(letter, letter) for letter in " ".join(text.split()))
-    return MINUS.sub("$-$", written).replace("\0", ESCAPED["\u2098\u2090\u2093"])
-
-
-def latex_table(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    note: str = "",
-    bold: Collection[tuple[int, int]] = (),
-) -> str:
-    """Return a ``tabular`` of texts: numbers to the right, other texts to the left, long ones in
-    lines of a fixed width.
-
-    Args:
-        columns: The header.
-        rows: The cells.
-        note: A comment above the table, such as its title.
-        bold: Places of the cells in bold, [row, column].
-    """
-    kinds = [_kind([row[place] for row in rows]) for place in range(len(columns))]
-    lines = [f"% {line}" for line in note.splitlines()]
-    lines += [rf"\begin{{tabular}}{{{''.join(kinds)}}}", r"\toprule"]
-    lines += [" & ".join(map(_escape_latex, columns)) + r" \\", r"\midrule"]
-    for place, row in enumerate(rows):
-        texts = list(map(_escape_latex, row))
-        cells = [
-            rf"\textbf{{{text}}}" if (place, column) in bold else text
-            for column, text in enumerate(texts)
-        ]
-        lines.append(" & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
-
-
-def _kind(cells: Sequence[str]) -> str:
-    """Return the column type of LaTeX for the cells of a column."""
-    if any(len(text) > MOST_LETTERS for text in cells):
-        return PARAGRAPH
-    return "r" if cells and all(map(_number, cells)) else "l"
-
-
-def _number(text: str) -> bool:
-    try:
-        float(text.replace(",", "").replace("\N{PLUS-MINUS SIGN}", "").replace(" ", "") or "x")
-    except ValueError:
-        return text == "-"
-    return True

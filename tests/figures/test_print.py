@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -13,7 +14,8 @@ from matplotlib.table import Table
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from dynabro_cli.figures._tables import _lines, latex_table
+from dynabro_cli.figures._latex import latex_table
+from dynabro_cli.figures._tables import _lines
 from tests.cli.conftest import Dynabro
 
 EXAMPLE = Path(__file__).parents[2] / "results.db.example"
@@ -91,12 +93,14 @@ def test_long_cells_of_latex_have_a_width() -> None:
         ["architecture", "Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)", "1"],
         ["m", "17", "2"],
     ]
-    head = latex_table(["", "MNIST", "seeds"], rows).splitlines()[0]
+    table = pd.DataFrame(rows, columns=["", "MNIST", "seeds"])
+    head = latex_table(table).splitlines()[0]
     assert head == r"\begin{tabular}{lp{0.35\linewidth}r}"
 
 
 def test_lines_of_a_cell_break_behind_hyphens() -> None:
     assert _lines("Dropout(0.25)-Conv(128)-ReLU", 15) == "Dropout(0.25)-\nConv(128)-ReLU"
     assert _lines("x 0.1 after 4,000\nor -0.5", 9) == "x 0.1\nafter\n4,000\nor -0.5"
+    assert _lines("sf:negates=gradient, K=5", 12) == "sf:\nnegates=gradient,\nK=5"
     assert _lines("", 5) == ""
     assert _lines("-", 5) == "-"
