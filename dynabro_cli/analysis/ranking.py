@@ -546,6 +546,11 @@ def _notes(
     elif len(orders["row"]) > 1:
         notes.append("no test: a paired test needs several seeds")
     notes += differences_note(runs, [*itertools.chain(*layout)])
+    tuned = [name_of(name) for name in itertools.chain(*layout) if name in TUNING]
+    if tuned and (runs["validation"] > 0).any():
+        notes.append(
+            f"these are test results, which must not choose a {tuned[0]}. Try: dynabro select"
+        )
     if cells["diverged"].any():
         notes.append(mark_note(runs.loc[runs["diverged"], "id"].nunique()))
     whole = math.prod(map(len, orders.values()))

@@ -315,8 +315,17 @@ def sweep_text(
         "name": f"{sweep.name}{SUFFIX}",
         "description": f"What was chosen of {sweep.name} on its validation split",
         **({"plugins": list(sweep.plugins)} if sweep.plugins else {}),
-        "base": {**base, "validation": "0"},
-        "grid": {"chosen": list(map(dict, chosen))},
+        "base": _with_numbers({**base, "validation": "0"}),
+        "grid": {"chosen": list(map(_with_numbers, chosen))},
         "seeds": list(seeds),
     }
     return as_yaml(document)
+
+
+def _with_numbers(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return fields with numbers in place of their texts."""
+    values = {name: fields()[name].parse(text) for name, text in texts.items()}
+    return {
+        name: value if type(value) in (int, float) else texts[name]
+        for name, value in values.items()
+    }

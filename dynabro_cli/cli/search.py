@@ -156,7 +156,8 @@ def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json
     illegal = ahead.combinations - ahead.legal
     never = f"; {illegal} of them cannot run and are never proposed" if illegal else ""
     given = f"; first: {many(len(search.first), 'given choice')}" if search.first else ""
-    say(f"space: {ahead.combinations} combinations{never}{given}")
+    ranges = ", each with the numbers of its ranges" if search.space.has_ranges else ""
+    say(f"space: {ahead.combinations} combinations{ranges}{never}{given}")
     say(f"{begun} trials begun in {shown(db)}, {ended} ended")
     if seconds is None:
         say(f"time: no estimate, because no similar run is in {shown(db)}")

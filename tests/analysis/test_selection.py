@@ -5,6 +5,7 @@ what was chosen.
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from dynabro_cli.analysis.selection import EndScore, as_sweep, choose
 from dynabro_cli.cli.select import edges
@@ -174,9 +175,12 @@ def test_what_is_written_is_what_was_chosen() -> None:
     assert again.sweep.name == "grid-selected"
     assert {run.spec.validation for run in again.runs} == {0.0}
     assert {
-        run.key for run in planned(written.replace("validation: '0'", "validation: 0.1")).runs
+        run.key for run in planned(written.replace("validation: 0.0\n", "validation: 0.1\n")).runs
     } == chosen
     assert len(again.runs) == len(chosen) == 8
+    document = yaml.safe_load(written)
+    assert document["base"]["workers"] == 11
+    assert {point["learning_rate"] for point in document["grid"]["chosen"]} <= {0.1, 0.01}
 
 
 RULES = ", ".join([*(f'"centered-clipping:tau={tau},L=2"' for tau in (0.3, 1, 3)), "cwtm"])

@@ -89,7 +89,9 @@ def test_a_search_is_made_and_told(dynabro: Dynabro, folder: Path) -> None:
     dry = dynabro("search", "small.yaml", "--dry-run")
     assert dry.code == 0
     assert "6 trials, each a mean over 2 seeds: at most 15 runs with what follows" in dry.out
-    assert "space: 2 combinations; first: 1 given choice\n" in dry.out
+    assert (
+        "space: 2 combinations, each with the numbers of its ranges; first: 1 given choice\n"
+    ) in dry.out
     assert "0 trials begun in results.db, 0 ended" in dry.out
     assert not (folder / "results.db").exists()
     made = dynabro("search", "small.yaml", "--jobs", "0")

@@ -386,3 +386,21 @@ def test_a_test_of_the_same_runs_counts_once(folder: Path, dynabro: Dynabro) -> 
     page = Path("page.html").read_text()
     assert f"{len(rows)} runs written" in out
     assert f"{len(rows)} runs with a result" in page
+
+
+@pytest.mark.parametrize(("share", "warned"), [("0.1", True), ("0", False)])
+def test_test_results_are_not_for_choosing(
+    share: str, warned: bool, folder: Path, dynabro: Dynabro
+) -> None:
+    """A sweep that holds samples out is made for ``dynabro select``."""
+    settings = (*SMALL, f"validation={share}", "method=dynabro", "switching=static", "seeds=0..2")
+    rows = {
+        row["run_key"]: row
+        for rate in ("0.05", "0.01")
+        for row in planned(
+            "digits-periodic", *settings, "attack_entry=gradient", f"learning_rate={rate}"
+        )
+    }
+    fill(folder / "results.db", list(rows.values()))
+    line = "these are test results, which must not choose a learning rate. Try: dynabro select\n"
+    assert (line in dynabro("compare", "--all", "learning_rate").err) is warned

@@ -42,6 +42,8 @@ FROM final_accuracy ORDER BY task, mean DESC
 """The page that is opened first: the scores of all cells. A page of a query has no list of column
 meanings above its rows.
 """
+STYLE = "data:text/css,dl.column-descriptions{max-height:7em;overflow:auto}"
+"""Meanings of columns scroll: a table of 60 columns would begin below the screen."""
 SETTINGS = {
     "allow_download": False,
     "facet_time_limit_ms": 1000,
@@ -202,6 +204,7 @@ def described(title: str, thinned: str | None = None) -> dict[str, Any]:
     }
     return {
         "title": f"dynabro: {title}",
+        "extra_css_urls": [STYLE],
         "databases": {NAME: {"tables": tables, "queries": queries, "description": thinned}},
     }
 

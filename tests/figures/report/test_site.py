@@ -296,6 +296,14 @@ def test_a_second_signal_ends_it_at_once(site: Site) -> None:
 
 
 @thorough
+def test_meanings_of_columns_leave_room_for_rows(site: Site) -> None:
+    (style,) = described("results.db")["extra_css_urls"]
+    page = site.get(f"/{NAME}/runs")[1]
+    assert f'href="{style}"' in page
+    assert page.index("column-descriptions") < page.index("<tbody>")
+
+
+@thorough
 def test_a_browser_opens_it(site: Site) -> None:
     with browser() as chromium:
         watched = opened(chromium, f"{site.url.rpartition('/')[0]}/runs?_facet=method")
