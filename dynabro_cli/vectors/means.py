@@ -7,15 +7,20 @@ differences are scaled down by a power of two, because their sum may overflow.
 
 from __future__ import annotations
 
+import ctypes
+import functools
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynabro_cli.lazy import torch
-from dynabro_cli.machine import gpu_kernels
+from dynabro_cli.machine import gpu_kernels, native
 from dynabro_cli.vectors.finite import host_may_look, number
 from dynabro_cli.vectors.operators import opaque
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+KERNEL = native.Kernel(Path(__file__).with_name("means.cpp"), {})
 
 ENTRIES = 1 << 18
 """Entries of a block of columns that stays in a CPU's cache."""
@@ -65,6 +70,9 @@ def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = Non
         if len(chosen) == 1:
             return messages.index_select(0, chosen)[0]
     some = torch.where(over == 0, 1, over)
+    fast = _by_kernel(messages, weights, some)
+    if fast is not None:
+        return fast
     parts = []
     for block in column_blocks(messages):
         rows = messages[:, block]
@@ -75,6 +83,42 @@ def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = Non
             pull = _combined(weights, torch.add(base * -shrink, rows, alpha=shrink))
             parts.append(_moved(base * (weights.sum() / some), pull / (2 * shrink * some)))
     return held(torch.cat(parts) if len(parts) > 1 else parts[0])
+
+
+def _by_kernel(messages: Tensor, weights: Tensor, total: Tensor) -> Tensor | None:
+    """Compute ``weighted`` with a kernel that makes no copy in double precision; the result is
+    equal bit for bit. Return None if the kernel is not available, or does not support these
+    messages.
+    """
+    if messages.dtype != torch.float32 or not host_may_look(messages):
+        return None
+    if messages.stride(1) != 1:  # BLAS adds up the columns of a transposed matrix in another order
+        return None
+    if torch.is_grad_enabled() and (messages.requires_grad or weights.requires_grad):
+        return None
+    library = KERNEL.at_hand()
+    if library is None or not _adds_as_blas(library):
+        return None
+    return _mean(library, messages, weights, total)
+
+
+def _mean(library: ctypes.CDLL, messages: Tensor, weights: Tensor, total: Tensor) -> Tensor:
+    (m, d), stride, weights = messages.shape, messages.stride(0), weights.contiguous()
+    out = messages.new_empty(d)
+    native.Library(library).run("mean", messages, m, d, stride, weights, float(total), out)
+    return out
+
+
+@functools.cache
+def _adds_as_blas(library: ctypes.CDLL) -> bool:
+    """Return True if the kernel rounds as this machine's BLAS, so that stored runs can be repeated
+    bit for bit: large numbers cancel, and only roundings remain.
+    """
+    rows = torch.arange(1419.0).sin().view(43, 33)
+    rows[3] *= 1e15
+    rows[41] = -rows[3]
+    weights, total = torch.full((43,), 0.7, dtype=torch.float64), torch.ones(()).double()
+    return torch.equal(_mean(library, rows, weights, total), (weights @ rows.double()).float())
 
 
 def held(vector: Tensor) -> Tensor:
