@@ -90,22 +90,19 @@ def _by_kernel(messages: Tensor, weights: Tensor, total: Tensor) -> Tensor | Non
     equal bit for bit. Return None if the kernel is not available, or does not support these
     messages.
     """
-    if messages.dtype != torch.float32 or not host_may_look(messages):
+    differentiated = torch.is_grad_enabled() and (messages.requires_grad or weights.requires_grad)
+    # BLAS adds up the columns of a transposed matrix in another order
+    if messages.dtype != torch.float32 or messages.stride(1) != 1 or differentiated:
         return None
-    if messages.stride(1) != 1:  # BLAS adds up the columns of a transposed matrix in another order
-        return None
-    if torch.is_grad_enabled() and (messages.requires_grad or weights.requires_grad):
-        return None
-    library = KERNEL.at_hand()
+    library = KERNEL.at_hand() if host_may_look(messages) else None
     if library is None or not _adds_as_blas(library):
         return None
-    return _mean(library, messages, weights, total)
+    return _mean(library, messages, weights.contiguous(), float(total))
 
 
-def _mean(library: ctypes.CDLL, messages: Tensor, weights: Tensor, total: Tensor) -> Tensor:
-    (m, d), stride, weights = messages.shape, messages.stride(0), weights.contiguous()
-    out = messages.new_empty(d)
-    native.Library(library).run("mean", messages, m, d, stride, weights, float(total), out)
+def _mean(library: ctypes.CDLL, messages: Tensor, weights: Tensor, total: float) -> Tensor:
+    (m, d), out = messages.shape, messages.new_empty(messages.shape[1])
+    native.Library(library).run("mean", messages, m, d, messages.stride(0), weights, total, out)
     return out
 
 
@@ -117,8 +114,8 @@ def _adds_as_blas(library: ctypes.CDLL) -> bool:
     rows = torch.arange(1419.0).sin().view(43, 33)
     rows[3] *= 1e15
     rows[41] = -rows[3]
-    weights, total = torch.full((43,), 0.7, dtype=torch.float64), torch.ones(()).double()
-    return torch.equal(_mean(library, rows, weights, total), (weights @ rows.double()).float())
+    weights = torch.full((43,), 0.7, dtype=torch.float64)
+    return torch.equal(_mean(library, rows, weights, 1.0), (weights @ rows.double()).float())
 
 
 def held(vector: Tensor) -> Tensor:
@@ -175,14 +172,15 @@ def mixed(messages: Tensor, weights: Tensor, centre: Tensor) -> Tensor:
             taken from it.
     """
     weights, shrink = weights.to(messages.dtype), _shrinking(len(messages))
-    totals = weights.sum(1, keepdim=True)
-    parts = []
+    totals = 2 * shrink * weights.sum(1, keepdim=True)
+    means = messages.new_empty(len(weights), messages.shape[1])
     for block in column_blocks(messages):
         rows = messages[:, block]
         base = rows.index_select(0, centre)
         pulls = torch.add(base * -shrink, rows, alpha=shrink)
-        parts.append(_moved(base, (weights @ pulls) / (2 * shrink * totals)))
-    return torch.cat(parts, 1)
+        # `_moved` in place: a block of columns is then written once to memory
+        means[:, block] = (weights @ pulls).div_(totals).add_(base / 2).mul_(2)
+    return means
 
 
 def _combined(weights: Tensor, rows: Tensor) -> Tensor:
