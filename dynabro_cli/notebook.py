@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dynabro_cli.cli.making import error_of, make_runs
 from dynabro_cli.components import METRICS, USERS, plain
 from dynabro_cli.errors import NotFoundError, SpecError, SweepError, first_line
 from dynabro_cli.executors._api import Options
@@ -19,6 +18,9 @@ from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.grid.plan import PlannedRuns, plan
 from dynabro_cli.grid.sweep_file import Sweep, parse_sweep
 from dynabro_cli.grid.sweep_lookup import load_sweep, set_fields
+from dynabro_cli.making import error_of, make_runs
+from dynabro_cli.screen import runs_shown
+from dynabro_cli.screen.terminal import complain
 from dynabro_cli.store.origin import check_words
 from dynabro_cli.store.read.frames import Frames, read
 from dynabro_cli.store.read.queries import among
@@ -172,7 +174,7 @@ def _made(
     quiet: bool,
 ) -> list[Outcome]:
     options = replace(options, tags=check_words(tags, note), note=note)
-    return make_runs(planned, str(db), options, quiet=quiet)
+    return make_runs(planned, str(db), options, complain, runs_shown(quiet=quiet))
 
 
 def _parsed(sweep: Mapping[str, Any]) -> Sweep:

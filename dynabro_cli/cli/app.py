@@ -18,7 +18,6 @@ import typer
 
 from dynabro_cli import __version__
 from dynabro_cli.cli.hints import advice
-from dynabro_cli.cli.terminal import close, complain, in_use, prepare, say, unwritable
 from dynabro_cli.errors import (
     DatabaseError,
     DynabroError,
@@ -30,6 +29,7 @@ from dynabro_cli.executors.interruptions import check_arrived, handle_signals
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.lazy import torch, when_loaded
 from dynabro_cli.machine.settings import check_settings
+from dynabro_cli.screen.terminal import close, complain, in_use, prepare, say, unwritable
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Click's error for wrong options; some versions of typer include a copy of click."""

@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli.cli.options import Json, Plugins
-from dynabro_cli.cli.output import print_json, terminal_width
-from dynabro_cli.cli.terminal import as_line, note, say
 from dynabro_cli.components import Entry, format_value
 from dynabro_cli.errors import CannotWriteError, SpecError, did_you_mean
+from dynabro_cli.screen.output import print_json, terminal_width
+from dynabro_cli.screen.terminal import as_line, note, say
 
 SWEEPS, SEARCHES, FIGURES = "sweeps", "searches", "figures"
 

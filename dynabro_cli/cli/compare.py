@@ -19,9 +19,9 @@ from dynabro_cli.cli.options import (
     Where,
     Width,
 )
-from dynabro_cli.cli.output import emit, print_json, tell_of_code
-from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.screen.output import emit, print_json, tell_of_code
+from dynabro_cli.screen.terminal import note, say
 
 if TYPE_CHECKING:
     from dynabro_cli.analysis.paired_tests import Interval

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynabro_cli.cli.options import Database, Force, Plugins
-from dynabro_cli.cli.output import emit, print_json, size, tell_of_code
-from dynabro_cli.cli.terminal import complain, note, say
 from dynabro_cli.errors import DatabaseError, SpecError, many
+from dynabro_cli.screen.output import emit, print_json, size, tell_of_code
+from dynabro_cli.screen.terminal import complain, note, say
 
 if TYPE_CHECKING:
     from dynabro_cli.store.care.merge import Difference, Merged
@@ -123,7 +123,7 @@ def thin(
 
     Example: dynabro db thin small.db --every 100 --where "task <> 'quadratic'" --anonymous
     """
-    from dynabro_cli.cli.progress import CountProgress
+    from dynabro_cli.screen.progress import CountProgress
     from dynabro_cli.store.care import thin as thinning
     from dynabro_cli.store.open.translation import shown
 
@@ -169,8 +169,8 @@ def merge(
 
     Example: dynabro db merge from-the-other-machine.db --db results.db
     """
-    from dynabro_cli.cli.progress import CountProgress
     from dynabro_cli.components.digests import CodeComparison
+    from dynabro_cli.screen.progress import CountProgress
     from dynabro_cli.store.care import merge as merging
     from dynabro_cli.store.open.translation import shown
 

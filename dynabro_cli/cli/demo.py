@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.making import make_runs
 from dynabro_cli.cli.options import Database, Force, Jobs, Plugins, Quiet, jobs_of
-from dynabro_cli.cli.output import emit
 from dynabro_cli.cli.plot import studio
-from dynabro_cli.cli.terminal import note, say, to_type
 from dynabro_cli.errors import SweepError
+from dynabro_cli.making import make_runs
+from dynabro_cli.screen import runs_shown
+from dynabro_cli.screen.output import emit
+from dynabro_cli.screen.terminal import complain, note, say, to_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ def demo(
 
     planned = plan(load_sweep(SWEEP))
     options = Options(jobs=jobs_of(jobs), sweep=SWEEP, sweep_text=planned.sweep.text)
-    outcomes = make_runs(planned, db, options, quiet=quiet)
+    outcomes = make_runs(planned, db, options, complain, runs_shown(quiet=quiet))
     if any(outcome.status not in ("finished", "diverged", "stored") for outcome in outcomes):
         raise SweepError("a run of the demo failed. Try: dynabro sweep demo --retry-failed")
     runs = [outcome.run for outcome in outcomes]

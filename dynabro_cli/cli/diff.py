@@ -11,8 +11,8 @@ import typer
 
 from dynabro_cli.cli.completion import complete, run_ids
 from dynabro_cli.cli.options import Database, Json, Plugins
-from dynabro_cli.cli.output import emit
-from dynabro_cli.cli.terminal import note, say
+from dynabro_cli.screen.output import emit
+from dynabro_cli.screen.terminal import note, say
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

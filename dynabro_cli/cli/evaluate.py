@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli.cli.options import DataDir, Device, Plugins
-from dynabro_cli.cli.output import print_json
 from dynabro_cli.cli.run import KEY_DIGITS
-from dynabro_cli.cli.terminal import say
 from dynabro_cli.errors import ModelFileError, NotFoundError, SpecError
+from dynabro_cli.screen.output import print_json
+from dynabro_cli.screen.terminal import say
 
 
 def evaluate(

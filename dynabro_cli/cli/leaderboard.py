@@ -11,10 +11,10 @@ import typer
 
 from dynabro_cli.cli.completion import complete, stored_sweeps
 from dynabro_cli.cli.options import Database, Force, Json, Plugins
-from dynabro_cli.cli.output import emit, print_json
 from dynabro_cli.cli.plot import check_name, studio
-from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.errors import NotFoundError
+from dynabro_cli.screen.output import emit, print_json
+from dynabro_cli.screen.terminal import hint, say
 
 LEADERBOARD = "leaderboard"
 

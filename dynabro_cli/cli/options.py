@@ -14,10 +14,10 @@ import typer
 
 from dynabro_cli import metrics as shipped_metrics
 from dynabro_cli.cli.completion import complete, stored_sweeps
-from dynabro_cli.cli.terminal import use
 from dynabro_cli.components import parse_whole, plugins
 from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.executors._api import Options
+from dynabro_cli.screen.terminal import use
 
 Command = Callable[..., None]
 

@@ -23,10 +23,10 @@ from dynabro_cli.cli.options import (
     Width,
     expand,
 )
-from dynabro_cli.cli.output import print_json, tell_of_code
-from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.components.plugins import guarded
 from dynabro_cli.errors import IncompleteError, NotFoundError, SpecError, did_you_mean, many
+from dynabro_cli.screen.output import print_json, tell_of_code
+from dynabro_cli.screen.terminal import complain, hint, say
 
 if TYPE_CHECKING:
     from dynabro_cli.figures._api import Choice

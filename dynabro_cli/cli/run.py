@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.completion import complete, components
-from dynabro_cli.cli.making import error_of, opened
 from dynabro_cli.cli.options import Database, Metrics, Plugins, Quiet, expand, making
-from dynabro_cli.cli.output import print_json, tell_of_code
-from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.executors._api import Options
 from dynabro_cli.experiment.label import OTHERS, cell, rule_of
 from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields, full_name
+from dynabro_cli.making import error_of, opened
+from dynabro_cli.screen.output import print_json, tell_of_code
+from dynabro_cli.screen.terminal import complain, hint, say
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -186,9 +186,9 @@ def _run(
     from dynabro_cli.experiment.resolve import resolve
 
     run = resolve(spec, data_directory(options.data_dir))
-    with opened([run], db, options) as (engine, places, files):
-        from dynabro_cli.cli.progress import RunsProgress, tell
+    with opened([run], db, options, complain) as (engine, places, files):
         from dynabro_cli.executors.sweep import make_all
+        from dynabro_cli.screen.progress import RunsProgress, tell
         from dynabro_cli.store.care.models import ModelFile
         from dynabro_cli.store.open.translation import shown
         from dynabro_cli.store.standing import Standing, repeat_of, state_of

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.completion import complete, files
-from dynabro_cli.cli.making import opened
 from dynabro_cli.cli.options import (
     Database,
     DryRun,
@@ -23,12 +22,13 @@ from dynabro_cli.cli.options import (
     Settings,
     making,
 )
-from dynabro_cli.cli.output import duration, emit, finite, print_json, tell_of_code, warn
 from dynabro_cli.cli.sweep import RerunChanged
-from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.components import plugins
 from dynabro_cli.errors import SpecError, SweepError, many
 from dynabro_cli.executors._api import Options
+from dynabro_cli.making import opened
+from dynabro_cli.screen.output import duration, emit, finite, print_json, tell_of_code, warn
+from dynabro_cli.screen.terminal import complain, hint, say
 
 if TYPE_CHECKING:
     from dynabro_cli.analysis.search_findings import Findings, Found
@@ -197,9 +197,13 @@ def _make(
 ) -> None:
     """Make the trials, and print what they have found."""
     began = time.monotonic()
-    with opened(_representatives(ahead), db, options, most=ahead.runs) as (engine, places, files):
+    with opened(_representatives(ahead), db, options, complain, most=ahead.runs) as (
+        engine,
+        places,
+        files,
+    ):
         from dynabro_cli.analysis.search_findings import code_of, findings
-        from dynabro_cli.cli.progress import TrialsProgress
+        from dynabro_cli.screen.progress import TrialsProgress
         from dynabro_cli.search.conduct import conduct
         from dynabro_cli.store.open.engine import open_read_only
 

@@ -13,10 +13,10 @@ import typer
 
 from dynabro_cli.cli.completion import complete, files
 from dynabro_cli.cli.options import Database, Force, Json, Plugins, SameSettings
-from dynabro_cli.cli.output import emit, print_json, warn
-from dynabro_cli.cli.terminal import complain, write
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.screen.output import emit, print_json, warn
+from dynabro_cli.screen.terminal import complain, write
 
 if TYPE_CHECKING:
     from dynabro_cli.analysis.selection import Candidate, Selection

@@ -18,12 +18,12 @@ import typer
 
 from dynabro_cli.cli.completion import complete, components, run_ids
 from dynabro_cli.cli.options import Database, Json, Plugins
-from dynabro_cli.cli.output import duration, emit, finite, print_json, sparkline, wrapped
-from dynabro_cli.cli.terminal import is_terminal, say, to_type, write
-from dynabro_cli.cli.terminal import show as print_text
 from dynabro_cli.components import USERS, Entry, format_value, plugins
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, first_line
 from dynabro_cli.experiment.spec import COMPONENTS, fields
+from dynabro_cli.screen.output import duration, emit, finite, print_json, sparkline, wrapped
+from dynabro_cli.screen.terminal import is_terminal, say, to_type, write
+from dynabro_cli.screen.terminal import show as print_text
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.options import Database, Plugins
-from dynabro_cli.cli.output import duration, finite, print_json, sparkline, table_lines
-from dynabro_cli.cli.terminal import as_line, is_terminal, say
 from dynabro_cli.errors import (
     BusyError,
     DisconnectedError,
@@ -21,6 +19,8 @@ from dynabro_cli.errors import (
     PreemptedError,
     SpecError,
 )
+from dynabro_cli.screen.output import duration, finite, print_json, sparkline, table_lines
+from dynabro_cli.screen.terminal import as_line, is_terminal, say
 
 if TYPE_CHECKING:
     from dynabro_cli.store.read.status import DatabaseState, RunState, SweepState

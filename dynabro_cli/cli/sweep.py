@@ -19,11 +19,11 @@ from dynabro_cli.cli.options import (
     Settings,
     making,
 )
-from dynabro_cli.cli.output import warn
 from dynabro_cli.cli.sweep_runs import foretell, run_all
-from dynabro_cli.cli.terminal import note
 from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import Options
+from dynabro_cli.screen.output import warn
+from dynabro_cli.screen.terminal import note
 
 if TYPE_CHECKING:
     from dynabro_cli.store.standing import Rerun

@@ -7,10 +7,11 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from dynabro_cli.cli.making import make_runs
-from dynabro_cli.cli.output import duration, emit, print_json, size, tell_of_code, warn
-from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.errors import SweepError, first_line
+from dynabro_cli.making import make_runs
+from dynabro_cli.screen import runs_shown
+from dynabro_cli.screen.output import duration, emit, print_json, size, tell_of_code, warn
+from dynabro_cli.screen.terminal import complain, hint, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,7 +155,9 @@ def run_all(
     folder = None if models is None else ModelFolder(models, db)
     if folder is not None:
         folder.check()
-    outcomes = make_runs(planned, db, options, folder, standing=standing, quiet=quiet)
+    outcomes = make_runs(
+        planned, db, options, complain, runs_shown(quiet=quiet), folder, standing=standing
+    )
     ended = [
         outcome.run.key
         for outcome in outcomes

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.making import make_runs
 from dynabro_cli.cli.options import Database, DataDir, DryRun, Jobs, Json, Plugins, Quiet, jobs_of
-from dynabro_cli.cli.output import emit, print_json
 from dynabro_cli.cli.sweep_runs import foretell
-from dynabro_cli.cli.terminal import complain, say
 from dynabro_cli.errors import NotFoundError, SpecError, SweepError, VerificationError, did_you_mean
+from dynabro_cli.making import make_runs
+from dynabro_cli.screen import runs_shown
+from dynabro_cli.screen.output import emit, print_json
+from dynabro_cli.screen.terminal import complain, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +72,7 @@ def kappa(
     Example: dynabro verify kappa cwmed nnm+cwtm --m 9 --f 2 --restarts 4 --steps 50
     """
     from dynabro_cli import __version__
-    from dynabro_cli.cli.progress import CountProgress
+    from dynabro_cli.screen.progress import CountProgress
     from dynabro_cli.store import kappas
     from dynabro_cli.store.open.engine import open_for_writing
     from dynabro_cli.theory.kappa import search
@@ -253,7 +254,7 @@ def rate(
     if dry_run:
         foretell(planned, db, options, as_json)
         return
-    outcomes = make_runs(planned, db, options, quiet=quiet)
+    outcomes = make_runs(planned, db, options, complain, runs_shown(quiet=quiet))
     runs, evaluations = reading.read(open_read_only(db), [outcome.run.key for outcome in outcomes])
     _report_slopes(reading.slopes(reading.cells(reading.measure(runs, evaluations))), as_json)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]

@@ -36,7 +36,7 @@ class Engine(Protocol):
 
 
 Make = Callable[..., Engine]
-"""Makes the engine of two workers, without a comparison."""
+"""Function that makes the engine of two workers, without a comparison."""
 
 
 class Choice(NamedTuple):

@@ -8,10 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dynabro_cli.cli import demo, terminal
-from dynabro_cli.cli.terminal import to_type
+from dynabro_cli.cli import demo
 from dynabro_cli.grid import sweep_lookup
 from dynabro_cli.grid.sweep_lookup import shipped
+from dynabro_cli.screen import terminal
+from dynabro_cli.screen.terminal import to_type
 from tests.cli.conftest import Dynabro
 from tests.store.made import change, read
 

@@ -22,9 +22,9 @@ import torch
 import yaml
 
 from dynabro_cli import events
-from dynabro_cli.cli.progress import RunsProgress
 from dynabro_cli.components import digests
 from dynabro_cli.machine import checkout
+from dynabro_cli.screen.progress import RunsProgress
 from dynabro_cli.simulation import setup
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open import engine as engine_module

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.progress import Progress
 
-from dynabro_cli.cli import terminal
-from dynabro_cli.cli.progress import Description
+from dynabro_cli.screen import terminal
+from dynabro_cli.screen.progress import Description
 from tests.cli.conftest import Dynabro
 from tests.cli.test_app import PROGRAM, environment
 from tests.store.made import change, read

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from dynabro_cli.cli.output import warn
-from dynabro_cli.cli.terminal import complain
 from dynabro_cli.errors import (
     BusyError,
     CannotWriteError,
@@ -21,11 +19,12 @@ from dynabro_cli.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from sqlalchemy import Engine
 
-    from dynabro_cli.executors._api import Failure, Options, Outcome
+    from dynabro_cli.executors._api import Failure, Listener, Options, Outcome
     from dynabro_cli.executors.backend import Places
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.grid.plan import PlannedRuns
@@ -33,21 +32,25 @@ if TYPE_CHECKING:
     from dynabro_cli.store.side_files import SideFiles
     from dynabro_cli.store.standing import Standing
 
+    Tell = Callable[[str], None]
+    Show = Callable[[Sequence[Run]], AbstractContextManager[Listener]]
+
 WHERE = "SELECT error FROM runs WHERE status='failed'"
 """The query that an error names."""
 
 
 @contextlib.contextmanager
 def opened(
-    runs: Sequence[Run], db: str, options: Options, *, most: int | None = None
+    runs: Sequence[Run], db: str, options: Options, tell: Tell, *, most: int | None = None
 ) -> Iterator[tuple[Engine, Places, SideFiles]]:
     """Open the back end for runs, their database for writing, and the folder of their checkpoints
-    and logs; print the lines about devices and the number of runs at a time.
+    and logs; tell about devices and the number of runs at a time.
 
     Args:
         runs: The runs to make, or some like them.
         db: The database.
         options: The options.
+        tell: Prints a line for the user.
         most: Most runs that may be made; None for the number of ``runs``.
     """
     from dynabro_cli.executors import backends
@@ -58,21 +61,22 @@ def opened(
 
         places = places_for(runs)
         for line in places.notes:
-            complain(line)
+            tell(line)
         engine = open_for_writing(db)
-        yield engine, places, SideFiles.of(engine.url, warn)
+        yield engine, places, SideFiles.of(engine.url, lambda text: tell(f"warning: {text}"))
 
 
 def make_runs(
     planned: PlannedRuns,
     db: str,
     options: Options,
+    tell: Tell,
+    show: Show,
     save_model: SaveModel | None = None,
     *,
     standing: Standing | None = None,
-    quiet: bool,
 ) -> list[Outcome]:
-    """Make the runs of a plan that are not stored, with progress on stderr; return their outcomes.
+    """Make the runs of a plan that are not stored; return their outcomes.
 
     A run that is stored under another text of the same adversary replaces the run of the plan. If
     all runs are stored, torch is not loaded, and nothing is written but a list of the sweep's runs
@@ -82,9 +86,10 @@ def make_runs(
         planned: The plan.
         db: The database.
         options: The options.
+        tell: Prints a line for the user.
+        show: Returns the listener of the runs.
         save_model: Writes the models that runs send; None to save none.
         standing: State of the runs in the database; None to read it here.
-        quiet: Show no progress.
     """
     from dynabro_cli.executors._api import Outcome
     from dynabro_cli.grid.plan import as_stored
@@ -99,15 +104,14 @@ def make_runs(
         _keep_list(runs, db, options, standing)
         return [Outcome(run, "stored", None) for run in runs]
     to_make = standing.to_make([run.key for run in runs], retry_failed=options.retry_failed)
-    with opened([run for run in runs if run.key in to_make], db, options) as (
+    with opened([run for run in runs if run.key in to_make], db, options, tell) as (
         engine,
         places,
         files,
     ):
-        from dynabro_cli.cli.progress import RunsProgress
         from dynabro_cli.executors.sweep import make_all
 
-        with RunsProgress(runs, quiet=quiet) as listener:
+        with show(runs) as listener:
             return make_all(
                 runs, engine, places, listener, standing, files=files, save_model=save_model
             )

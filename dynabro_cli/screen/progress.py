@@ -28,10 +28,10 @@ from rich.table import Column
 from rich.text import Text
 
 from dynabro_cli import events
-from dynabro_cli.cli.output import duration, warn
-from dynabro_cli.cli.terminal import as_line, note
 from dynabro_cli.errors import first_line, many
 from dynabro_cli.experiment.label import cell, telling_apart
+from dynabro_cli.screen.output import duration, warn
+from dynabro_cli.screen.terminal import as_line, note
 
 if TYPE_CHECKING:
     from typing import Self

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
 from typing import IO, TYPE_CHECKING, Any
 
-from dynabro_cli.cli.terminal import as_line, complain, data, say
 from dynabro_cli.errors import SpecError
+from dynabro_cli.screen.terminal import as_line, complain, data, say
 
 if TYPE_CHECKING:
     from dynabro_cli.components.digests import CodeComparison
