@@ -42,8 +42,6 @@ class Compiler:
 
     Attributes:
         enabled: True if functions are compiled now; False after a failure under ``auto``.
-        on_host: True if the run computes on a CPU, so that the host may look at results between two
-            functions.
         reason: The same in a few words; on a GPU ``triton``, ``off``, or why Triton's kernels
             cannot be launched.
 
@@ -59,22 +57,22 @@ class Compiler:
 
     def __init__(self, choice: str, *, work: float, device: torch.device) -> None:
         check_choice(choice)
-        self._insist, self.on_host = choice == "on", device.type == "cpu"
+        self._insist, on_host = choice == "on", device.type == "cpu"
         self.enabled, self.reason = False, "off"
         if choice == "off":
             return
-        missing = missing_tool() if self.on_host else gpu_kernels.obstacle(device)
+        missing = missing_tool() if on_host else gpu_kernels.obstacle(device)
         if self._insist and missing:
             tool = (
                 "a C++ compiler, which was not found"
-                if self.on_host
+                if on_host
                 else f"Triton, which does not work here ({missing})"
             )
             raise SpecError(f"compile=on needs {tool}. Try: install it, or --compile off")
-        if choice == "auto" and self.on_host and work < COMPILE_WORK:
+        if choice == "auto" and on_host and work < COMPILE_WORK:
             missing = "too little work"
-        self.enabled = self.on_host and not missing
-        self.reason = f"off: {missing}" if missing else "on" if self.on_host else "triton"
+        self.enabled = on_host and not missing
+        self.reason = f"off: {missing}" if missing else "on" if on_host else "triton"
 
     def __str__(self) -> str:
         """Return the reason, and the kernels of a GPU that are off."""

@@ -23,7 +23,6 @@ from dynabro_cli.gradients.graphs import Capture, Graphed
 from dynabro_cli.methods._api import GatheringMethod
 from dynabro_cli.simulation import loop, setup
 from dynabro_cli.simulation.checkpoint import Checkpoint
-from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS, Simulation, Step
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.round.inputs import Inputs
@@ -37,14 +36,6 @@ CPU = torch.device("cpu")
 STRATEGIES = [NEEDED.get(name, name) for name in NAMES]
 
 
-class _Compiler(Compiler):
-    """Puts the server together as on a GPU."""
-
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self.on_host = False
-
-
 @pytest.fixture(autouse=True)
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute as on a GPU, whose values the host may not look at; capture early."""
@@ -54,7 +45,6 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Chain, "serves", lambda *_: False)
     monkeypatch.setattr(graphs, "EAGER", 1)
     monkeypatch.setattr(graphs, "free_memory", lambda _: 1 << 40)
-    monkeypatch.setattr(setup, "Compiler", _Compiler)
 
 
 def simulation(capture: Capture | None, **fields: Any) -> Simulation:

@@ -43,18 +43,10 @@ class Decision(NamedTuple):
 class Decide(Protocol):
     """The decision as a function of messages [m, d], the question, and the states of method and
     aggregator.
-
-    ``all_finite`` is True if all messages are known to be finite.
     """
 
     def __call__(
-        self,
-        messages: Tensor,
-        question: Question,
-        of_method: States,
-        of_aggregator: States,
-        all_finite: bool = False,
-        /,
+        self, messages: Tensor, question: Question, of_method: States, of_aggregator: States, /
     ) -> Decision: ...
 
 
@@ -73,28 +65,23 @@ def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
     some = whole if parts.cohort is None else _of_sound(parts, parts.cohort, compiled)
 
     def decide(
-        messages: Tensor,
-        question: Question,
-        of_method: States,
-        of_aggregator: States,
-        all_finite: bool = False,
-        /,
+        messages: Tensor, question: Question, of_method: States, of_aggregator: States, /
     ) -> Decision:
         if receive is not None:
-            messages, all_finite = receive(messages, of_method), False
+            messages = receive(messages, of_method)
         ever = question.ever
         if question.everyone is not None and question.answering is not None:
             messages, ever = (
                 with_delayed(messages, question.answering, of_method, len(question.everyone)),
                 question.everyone,
             )
-            of_method, all_finite = of_method | {RECEIVED: messages}, False
+            of_method = of_method | {RECEIVED: messages}
         if question.cohort is not None:
             messages, ever = (
                 messages.index_select(0, question.cohort),
                 ever.index_select(0, question.cohort),
             )
-        clean, finite = (messages, None) if all_finite else sound(messages)
+        clean, finite = sound(messages)
         if finite is not None and (question.cohort is not None or question.answering is not None):
             # no worker sent finite numbers: the rule learns nothing in this round
             clean = clean.nan_to_num(nan=0.0)

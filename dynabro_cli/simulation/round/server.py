@@ -16,7 +16,6 @@ from dynabro_cli.methods._api import senders
 from dynabro_cli.simulation.round.attacker import Attacker, make_attacker
 from dynabro_cli.simulation.round.decision import Decision, make_decide
 from dynabro_cli.simulation.round.parts import Parts, Question, States, put_back, rows_of
-from dynabro_cli.vectors.finite import all_finite, finite_rows
 from dynabro_cli.vectors.lengths import length
 
 
@@ -39,14 +38,12 @@ class Answer(NamedTuple):
 class Sent(NamedTuple):
     """The messages that reach the server, [m, d], and the next states of method and attack.
 
-    ``attack`` is None unless the attack has learned. ``finite`` is a tensor of one bool, True if
-    all messages are finite; None if this is unknown.
+    ``attack`` is None unless the attack has learned.
     """
 
     messages: Tensor
     method: States
     attack: States | None
-    finite: Tensor | None = None
 
 
 class Server(NamedTuple):
@@ -72,9 +69,8 @@ class Server(NamedTuple):
 def make_server(parts: Parts) -> Server:
     """Put attack, method and aggregator together.
 
-    On a CPU the two halves are compiled separately: between them the host learns at no cost if all
-    messages are finite, and then no copy without NaN and Inf is made. On a GPU the host would have
-    to wait, and nothing is compiled.
+    The two halves are compiled separately, because the probe of the acceptance ratio aggregates
+    other messages. On a GPU nothing is compiled.
 
     An attack that sees the defence asks for many aggregates in a round, one after the other. Then
     only the rule is compiled, once, not the whole answer.
@@ -91,9 +87,8 @@ def make_server(parts: Parts) -> Server:
         of_method: States,
         of_aggregator: States,
         learned: States | None,
-        finite: bool,
     ) -> Answer:
-        made = decide(messages, question, of_method, of_aggregator, finite)
+        made = decide(messages, question, of_method, of_aggregator)
         error = _error(made, attack.finite) if question.judged else None
         result, of_method = made.aggregate, made.method
         spread = None
@@ -103,28 +98,11 @@ def make_server(parts: Parts) -> Server:
             result, of_method = settle(result, of_method)
         return Answer(result, error, of_method, made.aggregator, learned, spread)
 
-    concluded = draws("aggregation", conclude)
-
-    def whole(
-        question: Question,
-        of_attack: States,
-        of_method: States,
-        of_aggregator: States,
-        sent: Sent | None = None,
-    ) -> Answer:
-        sent = sent or send(question, of_attack, of_method, of_aggregator)
-        return concluded(sent.messages, question, sent.method, of_aggregator, sent.attack, False)
-
-    def decided(
-        messages: Tensor, question: Question, of_method: States, of_aggregator: States
-    ) -> Tensor:
-        return decide(messages, question, of_method, of_aggregator).aggregate
-
-    if attack.sees_defence or not parts.compiler.on_host:
-        return Server(whole, attacker, send, decided)
+    first, second = send, conclude
+    if not attack.sees_defence:
+        first, second = parts.compiler(send), parts.compiler(conclude)
     # a compiled function cannot seed, so the generators are seeded around it
-    first = draws("attack", parts.compiler(send))
-    second = draws("aggregation", parts.compiler(conclude))
+    first, second = draws("attack", first), draws("aggregation", second)
 
     def answer(
         question: Question,
@@ -134,16 +112,16 @@ def make_server(parts: Parts) -> Server:
         sent: Sent | None = None,
     ) -> Answer:
         sent = sent or first(question, of_attack, of_method, of_aggregator)
-        finite = sent.finite is not None and bool(sent.finite)
-        return second(sent.messages, question, sent.method, of_aggregator, sent.attack, finite)
+        return second(sent.messages, question, sent.method, of_aggregator, sent.attack)
 
     def aggregate(
         messages: Tensor, question: Question, of_method: States, of_aggregator: States
     ) -> Tensor:
-        finite = all_finite(messages)
-        return second(messages, question, of_method, of_aggregator, None, finite).aggregate
+        if settle is not None:  # the second half would settle
+            return decide(messages, question, of_method, of_aggregator).aggregate
+        return second(messages, question, of_method, of_aggregator, None).aggregate
 
-    return Server(answer, attacker, first, decided if settle is not None else aggregate)
+    return Server(answer, attacker, first, aggregate)
 
 
 def make_messages(
@@ -153,7 +131,6 @@ def make_messages(
     gradients or messages.
     """
     attack, workers, entry = parts.attack, senders(parts.method), parts.spec.attack_entry
-    on_host = parts.compiler.on_host
 
     def messages_of(
         question: Question, of_attack: States, of_method: States, of_aggregator: States
@@ -185,10 +162,7 @@ def make_messages(
                 sent = workers.keep(messages, sent)
         if workers.recall is not None:
             sent = workers.recall(before, sent, question.byzantine)
-        finite = finite_rows(messages).all() if on_host and torch.compiler.is_compiling() else None
-        return Sent(
-            messages, put_back(of_method, sent, question, parts.spec.workers), learned, finite
-        )
+        return Sent(messages, put_back(of_method, sent, question, parts.spec.workers), learned)
 
     return messages_of
 
