@@ -5,6 +5,7 @@ from the others.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -52,6 +53,8 @@ class Built(NamedTuple):
         partition: The distribution of the training set.
         cohort: The same chain, for rounds in which only the method's cohort takes part; None
             without a cohort.
+        settings: The settings of the components, by the field, without the task's; None for the
+            model of an objective.
     """
 
     task: Task
@@ -62,6 +65,7 @@ class Built(NamedTuple):
     switching: Switching
     partition: Partition
     cohort: Aggregator | None
+    settings: dict[str, Any]
 
 
 def held_out(share: float, samples: int) -> int:
@@ -153,6 +157,24 @@ def at_threshold(aggregator: Aggregator, method: Method) -> Aggregator:
     return aggregator.at_threshold(method.threshold)
 
 
+def build_method(
+    spec: CompleteSpec, rate: float | None, task: Task, parts: Components, problems: Problems
+) -> Method | None:
+    """Build the method, which other defaults follow from, and check the numbers of the spec.
+
+    Args:
+        spec: The run.
+        rate: The given learning rate; None if its default may follow from the method.
+        task: The task.
+        parts: The components; those with problems are None.
+        problems: Gets the problems.
+    """
+    problems.lines += conflicts(spec, task, parts["data"])
+    setting = replace(method_setting(spec, task), learning_rate=rate)
+    method = parts["method"]
+    return None if method is None else problems.attempt(method.build, setting)
+
+
 def build(
     spec: CompleteSpec,
     entry: str | None,
@@ -192,22 +214,19 @@ def build(
         problems.lines += _attack_conflicts(
             spec.task, entry, attacker.name, attack, has_labels=task.trains_model
         )
-    switching: Switching | None = problems.attempt(strategy.build, switching_setting(spec, method))
+    some_answer = chain_setting(spec).workers < spec.workers
+    switches, samples = switching_setting(spec, method), PartitionSetting(spec.workers)
+    switching: Switching | None = problems.attempt(strategy.build, switches)
     if switching is not None and switching.follow is not None and spec.clock != "round":
         problems.lines.append(
             f"switching {strategy.name!r} learns once a round, and clock={spec.clock}. Try: "
             "--clock round, or leave it out"
         )
-    if (
-        chain_setting(spec).workers < spec.workers
-        and attack is not None
-        and aggregator is not None
-        and fits
-    ):
+    if some_answer and attack is not None and aggregator is not None and fits:
         problems.lines += _need_all(spec, method, aggregator, attack)
     if aggregator is not None:
         problems.lines += _needs_server(spec, task, aggregator)
-    partition: Partition | None = problems.attempt(data.build, PartitionSetting(spec.workers))
+    partition: Partition | None = problems.attempt(data.build, samples)
     if parts["model"] is not None and task.shape is not None:
         problems.attempt(_check_model, parts["model"], task.shape)
     if (
@@ -218,7 +237,16 @@ def build(
         or problems.lines
     ):
         raise SpecError(problems.lines)
-    return Built(task, method, aggregator, stages, attack, switching, partition, cohort)
+    always = None if some_answer else switching.always
+    settings = {
+        "model": task.shape,
+        "method": method_setting(spec, task),
+        "aggregator": stages[-1],
+        "attack": attack_setting(spec, method, always),
+        "switching": switches,
+        "data": samples,
+    }
+    return Built(task, method, aggregator, stages, attack, switching, partition, cohort, settings)
 
 
 def _build_cohort(

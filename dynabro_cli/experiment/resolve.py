@@ -17,19 +17,15 @@ from dynabro_cli.experiment.build import (
     Components,
     assemble,
     at_threshold,
-    attack_setting,
     build,
-    chain_setting,
-    conflicts,
+    build_method,
     method_setting,
-    switching_setting,
 )
 from dynabro_cli.experiment.complete import CompleteSpec, format_drops, parse_drops
 from dynabro_cli.experiment.effect import adversary_of
 from dynabro_cli.experiment.key import run_key
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields
 from dynabro_cli.methods._api import JudgingMethod, Method, MethodSetting
-from dynabro_cli.partitions._api import PartitionSetting
 from dynabro_cli.pre_aggregators._chain import split_chain
 from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.tasks._api import Defaults, Task, TaskSetting
@@ -192,12 +188,7 @@ def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
     if task is not None and numbers_legal:
         rotating = parts["switching"] is not None and parts["switching"].name == "rotating"
         draft = _complete(spec, task.defaults, rotating=rotating)
-        problems.lines += conflicts(draft, task, parts["data"])
-        if parts["method"] is not None:
-            planned = dataclasses.replace(
-                method_setting(draft, task), learning_rate=spec.learning_rate
-            )
-            method = problems.attempt(parts["method"].build, planned)
+        method = build_method(draft, spec.learning_rate, task, parts, problems)
     parts["aggregator"] = _aggregator(spec, method, chain, problems)
     if task is None or draft is None or method is None or problems.lines:
         raise SpecError(problems.lines)
@@ -206,7 +197,7 @@ def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
     draft = dataclasses.replace(draft, lr_drop=format_drops(parse_drops(draft.lr_drop)))
     built = build(draft, spec.attack_entry, task, method, parts, chain)
     draft = dataclasses.replace(draft, attack_entry=spec.attack_entry or built.attack.entries[0])
-    parts, chain = _canonical(draft, built, parts, chain, data_dir)
+    parts, chain = _canonical(built, parts, chain, data_dir)
     texts: dict[str, Any] = {name: part.text for name, part in parts.items() if part is not None}
     draft = dataclasses.replace(draft, **texts, pre_aggregators=_chain_text(chain))
     run = Run(draft, pre_aggregators=chain, data_dir=data_dir, **parts)  # type: ignore[arg-type]
@@ -322,31 +313,17 @@ def _mean(
 
 
 def _canonical(
-    spec: CompleteSpec,
-    built: Built,
-    parts: Components,
-    chain: tuple[Component[Any], ...],
-    data_dir: Path,
+    built: Built, parts: Components, chain: tuple[Component[Any], ...], data_dir: Path
 ) -> tuple[Components, tuple[Component[Any], ...]]:
     """Return the components, with ``auto`` in place of its value in this run: ``cwtm`` for
     ``cwtm:f=8`` if f is 8.
     """
-    *stages, rule = built.stages
-    always = built.switching.always if chain_setting(spec).workers == spec.workers else None
-    settings = {
-        "task": TaskSetting(data_dir),
-        "model": built.task.shape,
-        "method": method_setting(spec, built.task),
-        "aggregator": rule,
-        "attack": attack_setting(spec, built.method, always),
-        "switching": switching_setting(spec, built.method),
-        "data": PartitionSetting(spec.workers),
-    }
+    settings = built.settings | {"task": TaskSetting(data_dir)}
     shortened = {
         name: part and part.canonical(settings[name])
         for name, part in parts.items()
         if settings[name] is not None
     }
     return parts | shortened, tuple(
-        stage.canonical(setting) for stage, setting in zip(chain, stages, strict=True)
+        stage.canonical(setting) for stage, setting in zip(chain, built.stages[:-1], strict=True)
     )
