@@ -107,6 +107,16 @@ VIEWS = {
         SELECT byzantine_counts.run_id, byzantine_counts.byzantine, byzantine_counts.rounds
         FROM runs JOIN byzantine_counts ON byzantine_counts.run_id = runs.id WHERE runs.rounds_every <> 1
     """,  # noqa: E501
+    # without functions of JSON, which differ between SQLite and PostgreSQL
+    "byzantine_workers": """
+        CREATE VIEW byzantine_workers AS
+        WITH RECURSIVE numbers(worker) AS (
+            SELECT 0 UNION ALL SELECT worker + 1 FROM numbers WHERE worker + 1 < (SELECT MAX(workers) FROM runs))
+        SELECT listed.run_id, listed.tick, numbers.worker
+        FROM (SELECT run_id, tick, workers, REPLACE(REPLACE(identities.byzantine, '[', ','), ']', ',') AS numbers_from_1
+              FROM identities JOIN runs ON runs.id = run_id) AS listed JOIN numbers ON numbers.worker < listed.workers
+        WHERE REPLACE(numbers_from_1, ',' || (numbers.worker + 1) || ',', '') <> numbers_from_1
+    """,  # noqa: E501
     "final_accuracy": f"""
         CREATE VIEW final_accuracy AS
         SELECT {_CELL}, n, mean, std, mean_gap, diverged, mean - half AS ci_low, mean + half AS ci_high, {RULE}
@@ -124,6 +134,7 @@ VIEWS = {
 }
 VIEW_COLUMNS = {
     "byzantine_histogram": ("run_id", "byzantine", "rounds"),
+    "byzantine_workers": ("run_id", "tick", "worker"),
     "final_accuracy": (
         *_CELL.split(", "),
         *("n", "mean", "std", "mean_gap", "diverged", "ci_low", "ci_high", "rule"),
@@ -134,5 +145,5 @@ OLDER = {"final_accuracy": ("2280533b4bd10deb", "120b1704b3926932")}
 """Digests of the definitions of 1.0.0 and 1.1.0: not foreign, and replaced by the next command that
 writes.
 """
-ADDED = ("rule",)
-"""Columns of views that 1.0.0 does not have."""
+ADDED = ("rule", "byzantine_workers")
+"""Columns of views that 1.0.0 does not have, and a view that 1.1.0 does not have."""

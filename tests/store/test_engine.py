@@ -230,6 +230,7 @@ TABLES = {
 }
 VIEWS = {
     "byzantine_histogram": ["run_id", "byzantine", "rounds"],
+    "byzantine_workers": ["run_id", "tick", "worker"],
     "final_accuracy": [
         *(
             "task",
@@ -819,7 +820,7 @@ def test_a_reader_writes_nothing_anywhere(
         ("SELECT json_extract(spec, '$.task.name') FROM runs", [("digits",)]),
         ("SELECT value FROM runs, json_each('[1, 2]')", [(1,), (2,)]),
         ("SELECT name FROM pragma_table_info('runs') LIMIT 2", [("id",), ("run_key",)]),
-        ("SELECT COUNT(*) FROM sqlite_master WHERE type = 'view'", [(2,)]),
+        ("SELECT COUNT(*) FROM sqlite_master WHERE type = 'view'", [(3,)]),
         ("VALUES (1, 'a')", [(1, "a")]),
     ],
 )

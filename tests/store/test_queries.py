@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.store.environments import VERSIONS
@@ -245,6 +245,44 @@ def test_a_view_of_the_first_version_is_read_and_gets_its_new_column(
     for _ in range(2):
         open_for_writing(database).dispose()
         assert read(database, "SELECT rule, n FROM final_accuracy") == [("cwtm", 1)]
+
+
+def workers_by_view(reader: Engine) -> list[tuple[int, ...]]:
+    sql = "SELECT run_id, tick, worker FROM byzantine_workers ORDER BY run_id, tick, worker"
+    return [tuple(row) for row in queries.query(reader, sql).rows]
+
+
+def test_byzantine_workers_count_from_0(database: str, engine: Engine) -> None:
+    """Also numbers that contain each other, an empty set, and runs with fewer workers."""
+    for key in KEYS[:2]:
+        record(engine, whole_run(4, key=key))
+    (first,), (second,) = read(database, "SELECT id FROM runs ORDER BY id")
+    sets = {
+        (first, 1): [1, 11],
+        (first, 5): [],
+        (first, 9): [2, 12, 21],
+        (second, 1): [1],
+        (second, 4): [3],
+    }
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE runs SET workers = CASE id WHEN :id THEN 22 ELSE 3 END"), {"id": first}
+        )
+        for (run, tick), workers in sets.items():
+            words = str(workers).replace(" ", "")
+            connection.execute(text(f"INSERT INTO identities VALUES ({run}, {tick}, '{words}')"))
+    expected = [
+        (run, tick, worker - 1) for (run, tick), workers in sets.items() for worker in workers
+    ]
+    assert workers_by_view(open_read_only(database)) == expected
+    engine.dispose()
+    change(database, "DROP VIEW byzantine_workers")
+    reader = open_read_only(database)
+    with pytest.raises(SpecError, match=r"Try: dynabro run, .* adds the view byzantine_workers"):
+        workers_by_view(reader)
+    for _ in range(2):
+        open_for_writing(database).dispose()
+        assert workers_by_view(open_read_only(database)) == expected
 
 
 def test_every_export_is_tested() -> None:

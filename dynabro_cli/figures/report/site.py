@@ -60,6 +60,8 @@ FACETS = {
 VIEWS = {
     "byzantine_histogram": "number of rounds by number of Byzantine workers, over all rounds "
     "of every run, thinned or not",
+    "byzantine_workers": "one row per Byzantine worker and change of the Byzantine set; it joins "
+    "`identities`, whose workers count from 1, with tables whose workers count from 0",
     "final_accuracy": "one row per cell, that is, for all runs that differ in their seed only",
 }
 OF_VIEWS = {
@@ -67,6 +69,12 @@ OF_VIEWS = {
         "run_id": "the run",
         "byzantine": "a number of Byzantine workers",
         "rounds": "rounds with this number",
+    },
+    "byzantine_workers": {
+        "run_id": "the run",
+        "tick": "clock tick from which the worker is Byzantine, until the run's next tick in "
+        "`identities`",
+        "worker": "number of the worker, from 0",
     },
     "final_accuracy": {
         "n": "number of runs, which differ in their seed only",

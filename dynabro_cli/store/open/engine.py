@@ -38,6 +38,7 @@ from dynabro_cli.store.open.files import (
 )
 from dynabro_cli.store.open.schema import (
     VERSION_TABLE,
+    Schema,
     refuse_missing_tables,
     refuse_view_and_trigger_problems,
     schema_of,
@@ -45,7 +46,7 @@ from dynabro_cli.store.open.schema import (
 from dynabro_cli.store.open.servers import server_reader, server_writer, through_outages
 from dynabro_cli.store.open.translation import busy_seconds, not_writable, shown, translated_errors
 from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION, metadata
-from dynabro_cli.store.views import VIEWS
+from dynabro_cli.store.views import ADDED, VIEWS
 
 
 def open_for_writing(database: str) -> Engine:
@@ -175,7 +176,7 @@ def _create_or_check(connection: Connection, database: str) -> None:
     schema = schema_of(connection)
     refuse_missing_tables(schema, database)
     refuse_view_and_trigger_problems(schema, database, writing=True)
-    _renew_views(connection)
+    _renew_views(connection, schema)
 
 
 def create_tables(connection: Connection) -> None:
@@ -188,8 +189,12 @@ def create_tables(connection: Connection) -> None:
         _stamp(connection)
 
 
-def _renew_views(connection: Connection) -> None:
-    """Replace the view of a database of 1.0.0 or 1.1.0 in the caller's transaction."""
+def _renew_views(connection: Connection, schema: Schema) -> None:
+    """Replace the view of a database of 1.0.0 or 1.1.0, and add the view that it lacks, in the
+    caller's transaction.
+    """
+    if ADDED[1] not in schema.views:
+        connection.exec_driver_sql(VIEWS[ADDED[1]])
     create, on_file = VIEWS["final_accuracy"], connection.dialect.name == "sqlite"
     stored = connection.exec_driver_sql(
         "SELECT sql FROM sqlite_master WHERE name = 'final_accuracy'"

@@ -400,6 +400,8 @@ def _advice(reason: str, sql: str) -> str:
     columns of the tables.
     """
     match = re.search(r"no such column: \"?([\w.]+)|column \"?([\w.]+)\"? does not exist", reason)
+    if match is None and ADDED[1] in reason:
+        return f"dynabro run, or another command that writes: it adds the view {ADDED[1]}"
     if match is None:
         return f"SELECT ... FROM one of {', '.join((*metadata.tables, *VIEWS))}"
     name = str(match[1] or match[2])
