@@ -31,6 +31,10 @@ from dynabro_cli.errors import (
     StorageError,
 )
 from dynabro_cli.store import row_digests
+from dynabro_cli.store.care import merge as merging
+from dynabro_cli.store.care.merge import merge
+from dynabro_cli.store.open import engine as engine_module
+from dynabro_cli.store.open import servers, translation
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only, snapshot
 from dynabro_cli.store.open.translation import shown, translate
 from dynabro_cli.store.read import queries
@@ -38,6 +42,7 @@ from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.sweep_entry import SweepEntry
 from dynabro_cli.store.tables import SCHEMA_VERSION
 from tests.postgres import allow_connections, connect, cut_connections, on_server, turn_taken
+from tests.store import sound
 from tests.store.made import (
     KEY,
     RECORD,
@@ -409,8 +414,15 @@ def test_a_server_that_takes_no_connections_for_now(
         pytest.raises(DisconnectedError, match="cannot be reached for now"),
     ):
         recorder.record(finished(0))
-    with pytest.raises(NotFoundError):  # who comes new may have mistaken the name
-        open_for_writing(database)
+    for opened in (open_for_writing, open_read_only):
+        with pytest.raises(DisconnectedError, match="cannot be reached for now"):
+            opened(database)
+    monkeypatch.setattr(translation, "REACHED", set())
+    monkeypatch.setattr(servers, "REACHED", translation.REACHED)
+    for opened in (open_for_writing, open_read_only):
+        with pytest.raises(NotFoundError):  # who comes new may have mistaken the name
+            opened(database)
+    translation.REACHED.add(shown(database))
     monkeypatch.delenv("DYNABRO_BUSY_SECONDS")
     back = threading.Timer(1.0, allow_connections, (database, True))
     back.start()
@@ -421,6 +433,42 @@ def test_a_server_that_takes_no_connections_for_now(
     assert [line.partition(" ")[0] for line in lines] == [shown(database)] * 2
     assert "cannot be reached; waiting for its server, at most 60 s" in lines[0]
     assert " is back after " in lines[1]
+
+
+@pytest.mark.parametrize(
+    "moment", ["while it is opened", "while it is compared", "while it is written"]
+)
+def test_an_outage_in_the_middle_of_a_merge(
+    moment: str, engine: Engine, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no wrong name: the command waits, or says that the same command is to be repeated."""
+    other = tmp_path / "other.db"
+    record(open_for_writing(str(other)), sound.run(1))
+    waits = moment == "while it is opened"
+    module, name, at = {
+        "while it is opened": (engine_module, "_create_or_check", 1),
+        "while it is compared": (merging, "snapshot", 2),
+        "while it is written": (merging, "_store", 1),
+    }[moment]
+    real, calls = getattr(module, name), []
+
+    def interrupted(*arguments: Any) -> Any:
+        calls.append(name)
+        if len(calls) == at:
+            allow_connections(database, False)
+            if waits:
+                threading.Timer(1.5, allow_connections, (database, True)).start()
+        return real(*arguments)
+
+    monkeypatch.setattr(module, name, interrupted)
+    if waits:
+        with pytest.warns(OutageWarning, match="is back after"):
+            assert len(merge(str(other), database).copied) == 1
+    else:
+        with pytest.raises(DisconnectedError):
+            merge(str(other), database)
+        allow_connections(database, True)
+        assert len(merge(str(other), database).copied) == 1
 
 
 def unanswered(engine: Engine, number: int) -> Callable[[], int]:

@@ -80,7 +80,7 @@ def open_for_writing(database: str) -> Engine:
         engine = sqlite_writer(path)
 
     def check() -> None:
-        with translated_errors(database, opening=True), engine.begin() as connection:
+        with translated_errors(database), engine.begin() as connection:
             _create_or_check(connection, database)
 
     # repeated after a lost commit, it finds the tables that it has made
@@ -110,7 +110,7 @@ def open_read_only(
     path = sqlite_path(database)
     if path is None:
         engine = server_reader(database)
-        with translated_errors(database, opening=True), engine.connect() as connection:
+        with translated_errors(database), engine.connect() as connection:
             version, schema = stored_version(connection, database), schema_of(connection)
     else:
         version, schema = examined(path, patience)

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from dynabro_cli.errors import DatabaseError, DisconnectedError, OutageWarning
-from dynabro_cli.store.open.translation import READ_ONLY, busy_seconds, shown
+from dynabro_cli.store.open.translation import REACHED, READ_ONLY, busy_seconds, shown
 
 T = TypeVar("T")
 
@@ -88,6 +88,8 @@ def _engine(database: str, **options: Any) -> Engine:
             f"{shown(database)}: its driver is not installed ({error}). Try: {way}"
         ) from error
     event.listen(engine, "handle_error", _drop_lost)
+    # first: SQLAlchemy asks the server for its version, and may lose it
+    event.listen(engine, "connect", lambda *_: REACHED.add(shown(database)), insert=True)
     return engine
 
 

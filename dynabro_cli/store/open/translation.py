@@ -51,6 +51,12 @@ FOR_NOW = (
 """Messages of a server that temporarily accepts no connection."""
 
 
+REACHED = set[str]()
+"""Servers' databases that this process has reached. If another one cannot be reached, its name may
+be wrong; if one of these cannot, it is an outage.
+"""
+
+
 def busy_seconds() -> float:
     """Return the seconds to wait for another program's lock on the database:
     ``DYNABRO_BUSY_SECONDS``.
@@ -99,18 +105,14 @@ def not_writable(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def translated_errors(database: str | URL, *, opening: bool = False) -> Iterator[None]:
-    """Turn errors of drivers into errors that say what to do.
-
-    Args:
-        database: The database as the user named it.
-        opening: True on first contact: an unreachable database is then reported as a wrong name,
-            not as an outage.
+def translated_errors(database: str | URL) -> Iterator[None]:
+    """Turn errors of drivers into errors that say what to do; ``database`` is as the user named
+    it.
     """
     try:
         yield
     except (DBAPIError, sqlite3.Error) as error:
-        raise translate(error, shown(database), opening=opening) from error
+        raise translate(error, shown(database)) from error
     except DynabroError:  # some of them are ValueErrors
         raise
     except UnicodeEncodeError as error:
@@ -124,14 +126,10 @@ def translated_errors(database: str | URL, *, opening: bool = False) -> Iterator
         ) from error
 
 
-def translate(
-    error: DBAPIError | sqlite3.Error, database: str, *, opening: bool = False
-) -> DynabroError:
-    """Return the error of this package for an error of a driver; ``opening`` as in
-    ``translated_errors``.
-    """
+def translate(error: DBAPIError | sqlite3.Error, database: str) -> DynabroError:
+    """Return the error of this package for an error of a driver."""
     if isinstance(error, DBAPIError):
-        translated = _server_error(error, database, opening=opening)
+        translated = _server_error(error, database)
         if translated is not None:
             return translated
     reason = reason_of(error.orig if isinstance(error, DBAPIError) else error, Path(database))
@@ -170,14 +168,14 @@ def reason_of(error: BaseException | None, path: Path) -> str:
     return reason
 
 
-def _server_error(error: DBAPIError, database: str, *, opening: bool) -> DynabroError | None:
+def _server_error(error: DBAPIError, database: str) -> DynabroError | None:
     """Return the error of this package for a driver's error, by its SQLSTATE code; None for an
-    unknown code; ``opening`` as in ``translated_errors``.
+    unknown code.
     """
     code = getattr(error.orig, "sqlstate", None) or ""
     reason = first_line(error.orig)
     if any(words in reason for words in NO_CONNECTION):
-        if opening and not any(words in reason for words in FOR_NOW):
+        if database not in REACHED and not any(words in reason for words in FOR_NOW):
             return NotFoundError(
                 f"{database} cannot be reached: {reason}; start the server, create the "
                 "database, or correct --db"
