@@ -141,45 +141,19 @@ def _by_kernel(messages: Tensor, first: int, trim: int, excluded: int) -> Tensor
         )
     if not host_may_look(messages) or (messages.requires_grad and torch.is_grad_enabled()):
         return None
-    library = KERNEL.at_hand()
-    function = None if library is None else _functions(library).get(messages.dtype)
-    if library is None or function is None:
+    loaded = KERNEL.at_hand()
+    name = {torch.float32: "of_float", torch.float64: "of_double"}.get(messages.dtype)
+    if loaded is None or name is None:
         return None
-    rows = messages if messages.stride(1) == 1 else messages.contiguous()
-    d, team, (count, network) = rows.shape[1], native.team(), _network(m, first)
-    threads = 1 if team is None else torch.get_num_threads()
-    scratch, out = torch.empty(library.scratch(threads, m), dtype=torch.uint8), rows.new_empty(d)
-    function(
-        *(team, threads, scratch.data_ptr()),
-        *(rows.data_ptr(), m, d, rows.stride(0), out.data_ptr()),
-        *(network, count, trim, excluded),
+    rows, library = (
+        messages if messages.stride(1) == 1 else messages.contiguous(),
+        native.Library(loaded),
     )
+    d, (count, network) = rows.shape[1], _network(m, first)
+    scratch = torch.empty(library.number("scratch", library.threads, m), dtype=torch.uint8)
+    out = rows.new_empty(d)
+    library.run(name, scratch, rows, m, d, rows.stride(0), out, network, count, trim, excluded)
     return out
-
-
-@functools.cache
-def _functions(library: ctypes.CDLL) -> dict[torch.dtype, Any]:
-    """Return the library's functions by the dtype of the messages."""
-    pointer, long = ctypes.c_void_p, ctypes.c_long
-    library.scratch.argtypes, library.scratch.restype = [long, long], long
-    functions = {torch.float32: library.of_float, torch.float64: library.of_double}
-    for function in functions.values():
-        function.argtypes = [
-            pointer,
-            long,
-            pointer,
-            pointer,
-            long,
-            long,
-            long,
-            pointer,
-            pointer,
-            long,
-            long,
-            long,
-        ]
-        function.restype = None
-    return functions
 
 
 @functools.cache

@@ -83,7 +83,10 @@ def text_file(parameters: Parameters, setting: TaskSetting) -> Task:
     has more than 256 different characters.
     """
 
-    def load() -> Images:
+    def encode() -> tuple[bytearray, int, int]:
+        """Return the text as numbers of characters, the number of characters for training, and the
+        number of classes; torch is not loaded.
+        """
         text = _text(parameters.path, setting.data_dir)
         characters = sorted(set(text))
         if len(characters) > MOST_CHARACTERS:
@@ -93,9 +96,7 @@ def text_file(parameters: Parameters, setting: TaskSetting) -> Task:
                 "most. Try: a text in one script"
             )
         numbers = {character: number for number, character in enumerate(characters)}
-        written = torch.tensor(
-            bytearray(numbers[character] for character in text), dtype=torch.uint8
-        )
+        written = bytearray(numbers[character] for character in text)
         split, context = len(written) - int(TEST_SHARE * len(written)), parameters.context
         if min(split, len(written) - split) <= context:
             raise NotFoundError(
@@ -103,17 +104,21 @@ def text_file(parameters: Parameters, setting: TaskSetting) -> Task:
                 f"context={context}. "
                 f"Try: a text of more than {int((context + 1) / TEST_SHARE)} characters"
             )
+        return written, split, len(characters)
+
+    def load() -> Images:
+        written, split, classes = encode()
+        numbers, context = torch.tensor(written, dtype=torch.uint8), parameters.context
         train, test = (
-            _windows(written[:split], context, 1),
-            _windows(written[split:], context, context),
+            _windows(numbers[:split], context, 1),
+            _windows(numbers[split:], context, context),
         )
-        return Images(
-            *train, *test, (0.0,), (1.0,), ImageShape(1, 1, context, len(characters)), scale=1.0
-        )
+        return Images(*train, *test, (0.0,), (1.0,), ImageShape(1, 1, context, classes), scale=1.0)
 
     def look() -> tuple[ImageShape, int, int]:
-        texts = load()
-        return texts.shape, len(texts.train_labels), len(texts.test_labels)
+        (written, split, classes), context = encode(), parameters.context
+        tests = (len(written) - split - 1) // context
+        return ImageShape(1, 1, context, classes), split - context, tests
 
     return Task(DEFAULTS, load, look=look)
 

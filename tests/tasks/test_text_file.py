@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,29 @@ def test_test_windows_do_not_overlap(tmp_path: Path) -> None:
     images = load(tmp_path, "text-file:path=t.txt,context=9")
     assert len(images.test_labels) == (100 - 10) // 9 + 1
     assert len(images.train_labels) == 900 - 9
+
+
+@pytest.mark.parametrize(("length", "context"), [(1000, 9), (1001, 9), (999, 10), (30, 2), (21, 1)])
+def test_look_counts_without_torch(tmp_path: Path, length: int, context: int) -> None:
+    """What a task's text says of itself are its real numbers, and torch is not loaded for them:
+    a report asks for the number of classes of each run that diverged.
+    """
+    (tmp_path / "t.txt").write_text("".join(chr(97 + i % 26) for i in range(length)))
+    text = f"text-file:path=t.txt,context={context}"
+    images = load(tmp_path, text)
+    program = f"""
+import pathlib, sys
+from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.tasks._api import TaskSetting
+shape, train, test = REGISTRIES["tasks"].parse({text!r}).build(TaskSetting(pathlib.Path({str(tmp_path)!r}))).look()
+print([shape.width, shape.classes, train, test], "torch" in sys.modules)
+"""  # noqa: E501
+    printed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    numbers = [images.shape.width, images.shape.classes]
+    numbers += [len(images.train_labels), len(images.test_labels)]
+    assert printed == f"{numbers} False\n"
 
 
 def test_the_text_that_comes_with_python(tmp_path: Path) -> None:
