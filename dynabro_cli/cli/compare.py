@@ -152,7 +152,7 @@ def _print_all(
     """Print the matrix of all values of a field, and every pair of them."""
     from dynabro_cli.analysis.columns import split_columns
     from dynabro_cli.analysis.ranking import as_texts, ranking
-    from dynabro_cli.cli.plot import studio
+    from dynabro_cli.cli.studio import studio
     from dynabro_cli.components.digests import CodeComparison, versions
 
     split_columns("all", every)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.options import Database, Force, Jobs, Plugins, Quiet, jobs_of
-from dynabro_cli.cli.plot import studio
+from dynabro_cli.cli.studio import studio
 from dynabro_cli.errors import SweepError
 from dynabro_cli.making import make_runs
 from dynabro_cli.screen import runs_shown

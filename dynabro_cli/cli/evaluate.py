@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli.cli.options import DataDir, Device, Plugins
-from dynabro_cli.cli.run import KEY_DIGITS
 from dynabro_cli.errors import ModelFileError, NotFoundError, SpecError
+from dynabro_cli.experiment.key import KEY_DIGITS
 from dynabro_cli.screen.output import print_json
 from dynabro_cli.screen.terminal import say
 

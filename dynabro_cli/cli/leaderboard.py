@@ -11,7 +11,7 @@ import typer
 
 from dynabro_cli.cli.completion import complete, stored_sweeps
 from dynabro_cli.cli.options import Database, Force, Json, Plugins
-from dynabro_cli.cli.plot import check_name, studio
+from dynabro_cli.cli.studio import check_name, studio
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.screen.output import emit, print_json
 from dynabro_cli.screen.terminal import hint, say

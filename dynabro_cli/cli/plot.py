@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from dynabro_cli.cli.options import (
     Width,
     expand,
 )
+from dynabro_cli.cli.studio import ALL, check_name, studio
 from dynabro_cli.components.plugins import guarded
 from dynabro_cli.errors import IncompleteError, NotFoundError, SpecError, did_you_mean, many
 from dynabro_cli.screen.output import print_json, tell_of_code
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from dynabro_cli.figures._api import Choice
     from dynabro_cli.figures._make import Made, Studio
 
-ALL, SEARCH = "all", "search"
-SWEEP_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+SEARCH = "search"
 
 
 def _choice(values: dict[str, Any]) -> Choice:
@@ -250,20 +249,6 @@ def _searches(names: Sequence[str], db: str) -> str | None:
     return trials_condition(open_read_only(db), names)
 
 
-def check_name(saved_as: str | None, name: str) -> None:
-    """Raise SpecError if the files cannot have the name."""
-    if saved_as is not None and (not re.fullmatch(SWEEP_NAME, saved_as) or name == ALL):
-        why = (
-            "'all' has a file per figure"
-            if name == ALL
-            else "not a file name of letters, digits, '.', '_' and '-'"
-        )
-        raise SpecError(
-            f"name={saved_as}: {why}. Try: --name "
-            f"{'' if name == ALL else 'my-plot, and '}--out DIR for the folder"
-        )
-
-
 def _pairs(option: str, texts: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
     """Read VALUE=TEXT; a value may contain the sign itself, as ``momentum:beta=0.9``."""
     pairs = [text.rpartition("=") for text in texts or ()]
@@ -273,30 +258,6 @@ def _pairs(option: str, texts: Sequence[str] | None) -> tuple[tuple[str, str], .
                 f"{option}={text}: it has the form VALUE=TEXT. Try: --{option} 'dynabro=Ours'"
             )
     return tuple((value, given) for value, _, given in pairs)
-
-
-def studio(
-    db: str,
-    where: str | None,
-    out: Path,
-    formats: str,
-    **options: Any,
-) -> Studio:
-    """Return what draws the runs of a database for which the condition holds, with options of
-    ``Studio``.
-    """
-    from dynabro_cli.figures._make import Studio
-    from dynabro_cli.store.open.engine import open_read_only
-
-    kinds = formats.split(",")
-    folder = (open_read_only(db), where, out, kinds)
-    return Studio(
-        *folder,
-        _planned,
-        _identities,
-        _window,
-        **options,
-    )
 
 
 def _sweeps(drawing: Studio, choice: Choice, saved_as: str) -> Made:
@@ -386,22 +347,3 @@ def _report(made: Sequence[Made], grids: Sequence[str], as_json: bool) -> None:
         say(f"{pictures}  ({many(figure.runs, 'run')})" if figure.runs else pictures)
     if len(grids) > 1:
         say(f"{len(made)} of {len(grids)} figures drawn")
-
-
-def _planned(sweep: str, settings: Sequence[str]) -> list[dict[str, Any]]:
-    from dynabro_cli.grid.plan import plan
-    from dynabro_cli.grid.sweep_lookup import load_sweep
-
-    return plan(load_sweep(sweep, settings, run_plugins=False)).rows
-
-
-def _identities(run: Any, ticks: int) -> Any:
-    from dynabro_cli.experiment.schedule import identities
-
-    return identities(run, ticks)
-
-
-def _window(run: Any) -> Any:
-    from dynabro_cli.theory.history import window_of
-
-    return window_of(run)

@@ -14,6 +14,7 @@ from dynabro_cli.cli.completion import complete, components
 from dynabro_cli.cli.options import Database, Metrics, Plugins, Quiet, expand, making
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.executors._api import Options
+from dynabro_cli.experiment.key import KEY_DIGITS
 from dynabro_cli.experiment.label import OTHERS, cell, rule_of
 from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields, full_name
 from dynabro_cli.making import error_of, opened
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.store.care.models import ModelFile
     from dynabro_cli.store.standing import Row
-
-KEY_DIGITS = 10
-"""Digits of a run's key that are printed, as in ``dynabro runs``."""
 
 
 def _option(field: Field) -> Any:

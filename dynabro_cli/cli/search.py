@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,16 +20,15 @@ from dynabro_cli.cli.options import (
     Settings,
     making,
 )
+from dynabro_cli.cli.search_results import REPEATS, check_optuna, report
 from dynabro_cli.cli.sweep import RerunChanged
-from dynabro_cli.components import plugins
 from dynabro_cli.errors import SpecError, SweepError, many
 from dynabro_cli.executors._api import Options
 from dynabro_cli.making import opened
-from dynabro_cli.screen.output import duration, emit, finite, print_json, tell_of_code, warn
-from dynabro_cli.screen.terminal import complain, hint, say
+from dynabro_cli.screen.output import duration, print_json, tell_of_code, warn
+from dynabro_cli.screen.terminal import complain, say
 
 if TYPE_CHECKING:
-    from dynabro_cli.analysis.search_findings import Findings, Found
     from dynabro_cli.grid.search_file import Search
     from dynabro_cli.search.outlook import Outlook
     from dynabro_cli.store.standing import Rerun
@@ -51,12 +48,8 @@ OwnName = Annotated[
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print what is found, or the size of the search, as JSON.")
 ]
-OPTUNA = "optuna"
-REPEATS, REPEATED = (
-    "dynabro search --rerun-changed repeats their trials",
-    "their trials are repeated",
-)
-"""Advice, or a note, if trials were made with other code."""
+REPEATED = "their trials are repeated"
+"""A note, if trials were made with other code."""
 
 
 @making({}, without=("tags", "note"))
@@ -82,7 +75,7 @@ def search(
 
     Example: dynabro search worst-adversary --set aggregator=gm --set trials=40 --dry-run
     """
-    _check_optuna()
+    check_optuna()
     from dynabro_cli.executors import backends
     from dynabro_cli.grid.search_file import load_search
     from dynabro_cli.grid.sweep_file import name_problem
@@ -214,7 +207,7 @@ def _make(
     # not with the engine that writes: its transactions keep others from writing
     with open_read_only(db).connect() as connection:
         results, code = findings(search, connection), code_of(search, connection)
-    _report(search, results, time.monotonic() - began, db, as_json)
+    report(search, results, time.monotonic() - began, db, as_json)
     tell_of_code(code, REPEATS)
     problems = [
         search_findings.problem
@@ -237,87 +230,3 @@ def _representatives(ahead: Outlook) -> list[Any]:
             if len(ahead.samples) < ahead.runs
         ),
     ]
-
-
-def of_search(name: str, settings: Sequence[str], db: str, *, as_json: bool, quiet: bool) -> str:
-    """Print what a stored search has found, for ``dynabro select``; return its best trials as a
-    sweep.
-    """
-    from dynabro_cli.grid.search_file import load_search
-    from dynabro_cli.store.open.engine import open_read_only
-
-    _check_optuna()
-    from dynabro_cli.analysis.search_findings import as_sweep, code_of, findings
-    from dynabro_cli.search.conduct import with_stored_spelling
-
-    search = load_search(name, settings, run_plugins=False)
-    with open_read_only(db).connect() as connection:
-        search = with_stored_spelling(search, connection)
-        results, code = findings(search, connection), code_of(search, connection)
-    text = as_sweep(search, results)
-    tell_of_code(code, REPEATS)
-    if not quiet:
-        _report(search, results, None, db, as_json)
-    return text
-
-
-def _check_optuna() -> None:
-    if importlib.util.find_spec(OPTUNA) is None:
-        raise SpecError("optuna is not installed. Try: pip install 'dynabro[search]'")
-
-
-def _report(
-    search: Search, results: list[Findings], seconds: float | None, db: str, as_json: bool
-) -> None:
-    """Print the best trials of each search, with the command that repeats the best one."""
-    from dynabro_cli.analysis.search_findings import in_words
-    from dynabro_cli.experiment.label import command_of
-    from dynabro_cli.store.open.translation import shown
-
-    if as_json:
-        print_json([_details(result) for result in results])
-        return
-    took = "" if seconds is None else f"; took {duration(seconds)}"
-    for result in results:
-        counts = ", ".join(f"{count} {status}" for status, count in result.counts.items())
-        trials = sum(result.counts.values())
-        say(f"{result.name}: {trials} trials in {shown(db)}: {counts or 'none'}{took}")
-        if result.best:
-            columns = [
-                "trial",
-                *result.best[0].choices,
-                "value",
-                *(["repeated", "std", "seeds"] if search.then else []),
-            ]
-            emit(columns, [_row(trial, bool(search.then)) for trial in result.best])
-        for line in in_words(search, result):
-            say(line)
-        if result.best:
-            run = result.best[0].run
-            command = command_of(run.fields, [plugin.name for plugin in plugins.loaded()])
-            say(f"repeat: {command} --seed {run.spec.seed}")
-    hint(f"next: dynabro plot {search.sweep.name}")
-
-
-def _row(trial: Found, repeated: bool) -> tuple[Any, ...]:
-    last = (trial.mean, trial.std, len(trial.repeated) or None) if repeated else ()
-    return (trial.trial.number, *trial.choices.values(), finite(trial.value), *map(finite, last))
-
-
-def _details(result: Findings) -> dict[str, Any]:
-    best = [
-        {
-            "trial": trial.trial.number,
-            "choices": dict(trial.choices),
-            "value": finite(trial.value),
-            "repeated": [finite(value) for value in trial.repeated],
-            "run_keys": list(trial.trial.run_keys),
-        }
-        for trial in result.best
-    ]
-    return {
-        "search": result.name,
-        "trials": dict(result.counts),
-        "best": best,
-        "importances": dict(result.importances),
-    }

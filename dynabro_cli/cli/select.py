@@ -72,7 +72,7 @@ def select(
     Example: dynabro select grid.yaml --over learning_rate --worst attack --yaml chosen.yaml
     """
     from dynabro_cli.analysis.selection import SELECTED, as_sweep, check_fields, choose, read_scores
-    from dynabro_cli.cli.search import of_search
+    from dynabro_cli.cli.search_results import of_search
     from dynabro_cli.experiment.spec import full_name
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.search_file import is_search

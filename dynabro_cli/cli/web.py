@@ -11,7 +11,7 @@ import typer
 
 from dynabro_cli import __version__
 from dynabro_cli.cli.options import Database, Force, Plugins, SweepNames, Sweeps, Where
-from dynabro_cli.cli.plot import studio
+from dynabro_cli.cli.studio import studio
 from dynabro_cli.errors import DynabroError, PreemptedError
 from dynabro_cli.screen.output import size, tell_of_code
 from dynabro_cli.screen.terminal import note, say, write

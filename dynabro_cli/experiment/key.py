@@ -13,7 +13,8 @@ KEY_VERSION = 1
 """Version of the key: it grows when the same spec gives other numbers, so that old results do not
 count as new ones.
 """
-
+KEY_DIGITS = 10
+"""Digits of a key that are printed."""
 ADDED_LATER: dict[str, Any] = {
     name: {"name": info.before} if info.component else info.before
     for name, info in fields().items()

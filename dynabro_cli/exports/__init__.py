@@ -26,6 +26,7 @@ from dynabro_cli.errors import (
     StorageError,
     first_line,
 )
+from dynabro_cli.experiment.key import KEY_DIGITS
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.limits import SWEEP_NAME
 from dynabro_cli.store.care.outputs import part_of
@@ -45,7 +46,6 @@ CURVES = (
     "validation_loss",
 )
 FINAL = ("final_accuracy", "final_loss", "final_gap")
-KEY_DIGITS = 10
 NO_ROOM = ("No space left", "disk is full", "disk I/O", "quota exceeded")
 """Words of errors of a full disk."""
 

@@ -97,9 +97,9 @@ def test_a_figure_of_a_sweep_does_not_mix_what_differs(
     ]
     rows = rows_of(sweep, *settings)
     store(Path("results.db"), rows, sweep)
-    from dynabro_cli.cli import plot
+    from dynabro_cli.cli import studio
 
-    monkeypatch.setattr(plot, "_planned", lambda *_: list(rows.values()))
+    monkeypatch.setattr(studio, "_planned", lambda *_: list(rows.values()))
     assert dynabro("plot", name).code == 0
     drawn = pd.read_csv(f"plots/{name}.csv")
     assert drawn["n"].max() == 1

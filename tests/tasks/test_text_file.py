@@ -60,7 +60,7 @@ def test_look_counts_without_torch(tmp_path: Path, length: int, context: int) ->
     images = load(tmp_path, text)
     program = f"""
 import pathlib, sys
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.tasks._api import TaskSetting
 shape, train, test = REGISTRIES["tasks"].parse({text!r}).build(TaskSetting(pathlib.Path({str(tmp_path)!r}))).look()
 print([shape.width, shape.classes, train, test], "torch" in sys.modules)

@@ -19,6 +19,7 @@ from dynabro_cli.analysis.results import Results, cells_of
 from dynabro_cli.components import format_value, plugins
 from dynabro_cli.errors import DynabroError, SpecError
 from dynabro_cli.experiment.effect import CLOCK, ENTRY
+from dynabro_cli.experiment.key import KEY_DIGITS
 from dynabro_cli.experiment.label import CELL, OTHERS, command_of, telling_apart
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures._style import KNOWN
@@ -39,7 +40,6 @@ MOST_ABOUT = 12
 PORTION = 200
 """Runs whose evaluations are read at a time."""
 DIGITS = 5
-KEY_DIGITS = 10
 
 Value = dict[str, Any]
 
