@@ -294,46 +294,53 @@ def _grids(
         NotFoundError: No figure has stored runs, or the condition holds for none of them.
     """
     from dynabro_cli.figures._api import GRIDS
+
+    made = []
+    for name in names:
+        figure = studio.draw_grid(name, settings, saved_as)
+        if figure is None and len(names) == 1:
+            raise NotFoundError(_undrawn(name, settings, where, db))
+        if figure is None:
+            why = (
+                f"no run of it is stored. Try: dynabro sweep {GRIDS[name].sweep}"
+                if where is None
+                else "--where holds for no run of it"
+            )
+            complain(f"{name}: not drawn, because {why}")
+            continue
+        made.append(figure)
+        if figure.missing:
+            complain(f"{name}: {figure.missing}")
+    if made:
+        return made
+    raise NotFoundError(
+        "no run of any figure is stored. Try: dynabro list sweeps"
+        if where is None
+        else f"where={where}: it holds for no run of any figure. Try: another condition"
+    )
+
+
+def _undrawn(name: str, settings: Sequence[str], where: str | None, db: str) -> str:
+    """Return why there is no run to draw for a figure of a sweep, and what to type."""
+    from dynabro_cli.figures._api import GRIDS
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.queries import settings_of
 
-    made = []
-    sets = "".join(f" --set {setting}" for setting in settings)
-    for name in names:
-        figure = studio.draw_grid(name, settings, saved_as)
-        if figure is None and len(names) == 1 and where is not None:
-            raise NotFoundError(
-                f"where={where}: it holds for no run of {name} that has a result. Try: another "
-                "condition"
-            )
-        if figure is None and len(names) == 1:
-            sweep = GRIDS[name].sweep
-            count, others = settings_of(open_read_only(db), sweep)
-            if count and others and others != list(settings):
-                words = " ".join(f"--set {shlex.quote(setting)}" for setting in others)
-                raise NotFoundError(
-                    f"{many(count, 'run')} of {sweep} {'is' if count == 1 else 'are'} stored, all "
-                    f"with other settings. Try: dynabro plot {name} {words}"
-                )
-            raise NotFoundError(f"no run of {name} is stored. Try: dynabro sweep {sweep}{sets}")
-        if figure is None and where is not None:
-            complain(f"{name}: not drawn, because --where holds for no run of it")
-        elif figure is None:
-            complain(
-                f"{name}: not drawn, because no run of it is stored. Try: dynabro sweep "
-                f"{GRIDS[name].sweep}"
-            )
-        else:
-            made.append(figure)
-            if figure.missing:
-                complain(f"{name}: {figure.missing}")
-    if not made and where is not None:
-        raise NotFoundError(
-            f"where={where}: it holds for no run of any figure. Try: another condition"
+    if where is not None:
+        return (
+            f"where={where}: it holds for no run of {name} that has a result. Try: another "
+            "condition"
         )
-    if not made:
-        raise NotFoundError("no run of any figure is stored. Try: dynabro list sweeps")
-    return made
+    sweep = GRIDS[name].sweep
+    count, others = settings_of(open_read_only(db), sweep)
+    if count and others and others != list(settings):
+        words = " ".join(f"--set {shlex.quote(setting)}" for setting in others)
+        return (
+            f"{many(count, 'run')} of {sweep} {'is' if count == 1 else 'are'} stored, all "
+            f"with other settings. Try: dynabro plot {name} {words}"
+        )
+    sets = "".join(f" --set {setting}" for setting in settings)
+    return f"no run of {name} is stored. Try: dynabro sweep {sweep}{sets}"
 
 
 def _report(made: Sequence[Made], grids: Sequence[str], as_json: bool) -> None:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dynabro_cli.events import SaveAt
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.store.care.models import ModelFile
-    from dynabro_cli.store.standing import Row
 
 
 def _option(field: Field) -> Any:
@@ -185,6 +184,7 @@ def _run(
 
     run = resolve(spec, data_directory(options.data_dir))
     with opened([run], db, options, complain) as (engine, places, files):
+        from dynabro_cli.components.digests import compare
         from dynabro_cli.executors.sweep import make_all
         from dynabro_cli.screen.progress import RunsProgress, tell
         from dynabro_cli.store.care.models import ModelFile
@@ -198,27 +198,33 @@ def _run(
         model = (
             None if save_model is None else ModelFile(save_model, run.key, db, force=options.force)
         )
-        stored = state_of(engine, run.key).result
-        if stored is not None and options.rerun == "none":
-            _check_model(db, stored["id"], run.key, model)
-            _report_stored(stored, engine, db, model, as_json, options.data_dir)
-            return
-        if model is not None:
-            model.check()
-        standing = transact(
-            engine,
-            lambda connection: Standing(connection, repeat_of(connection, None, options.rerun)),
-        )
-        with RunsProgress([run], quiet=quiet) as progress:
-            (outcome,) = make_all(
-                [run], engine, places, progress, standing, files=files, save_model=model
+        stored, outcome = state_of(engine, run.key).result, None
+        if stored is None or options.rerun != "none":
+            if model is not None:
+                model.check()
+            standing = transact(
+                engine,
+                lambda connection: Standing(connection, repeat_of(connection, None, options.rerun)),
             )
-    if outcome.failure is not None:
-        raise error_of(outcome.failure)
-    stored = state_of(engine, run.key).result
-    if stored is not None:
-        _check_model(db, stored["id"], run.key, model)
-        _report(engine, stored["id"], as_json, f"stored in {shown(db)}", save_model)
+            with RunsProgress([run], quiet=quiet) as progress:
+                (outcome,) = make_all(
+                    [run], engine, places, progress, standing, files=files, save_model=model
+                )
+    if outcome is not None:
+        if outcome.failure is not None:
+            raise error_of(outcome.failure)
+        stored = state_of(engine, run.key).result
+    if stored is None:
+        return
+    _check_model(db, stored["id"], run.key, model)
+    if outcome is None:
+        tell_of_code(compare([(stored["code_digests"], 1)], options.data_dir), "--rerun repeats it")
+    where = (
+        f"already in {shown(db)}; --rerun repeats it"
+        if outcome is None
+        else f"stored in {shown(db)}"
+    )
+    _report(engine, stored["id"], as_json, where, save_model)
 
 
 def _check_model(db: str, number: int, key: str, model: ModelFile | None) -> None:
@@ -236,23 +242,6 @@ def _check_model(db: str, number: int, key: str, model: ModelFile | None) -> Non
             f"save_model={model.target}: run {number} is stored in {shown(db)}, and {problem}. "
             "Try: --rerun, which repeats the run and saves its model"
         )
-
-
-def _report_stored(
-    stored: Row,
-    engine: Engine,
-    db: str,
-    model: ModelFile | None,
-    as_json: bool,
-    data_dir: Path | None,
-) -> None:
-    """Print a run that was stored before."""
-    from dynabro_cli.components.digests import compare
-    from dynabro_cli.store.open.translation import shown
-
-    target = None if model is None else model.target
-    tell_of_code(compare([(stored["code_digests"], 1)], data_dir), "--rerun repeats it")
-    _report(engine, stored["id"], as_json, f"already in {shown(db)}; --rerun repeats it", target)
 
 
 def _described(run: Run, given: RunSpec) -> str:

@@ -14,9 +14,10 @@ from dynabro_cli.screen.output import duration, emit, print_json, size, tell_of_
 from dynabro_cli.screen.terminal import complain, hint, say
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from dynabro_cli.analysis.forecast import Forecast
     from dynabro_cli.executors._api import Options, Outcome, Status
     from dynabro_cli.executors.placement import Placement
     from dynabro_cli.experiment.resolve import Run
@@ -96,21 +97,22 @@ def foretell(
         )
         return
     say(f"{planned.sweep.name}: {planned.sweep.description}".rstrip(": "))
-    remaining = [
-        f"{count} {what}"
-        for count, what in ((planned.duplicates, "duplicates"), (planned.excluded, "excluded"))
-        if count
-    ]
     part = "" if options.shard is None else f", {ahead.planned} of them in shard {options.shard}"
-    say(
-        f"{ahead.planned if whole is None else whole} runs "
-        f"planned{' (' + ', '.join(remaining) + ')' if remaining else ''}{part}"
-    )
+    dropped = {"duplicates": planned.duplicates, "excluded": planned.excluded}
+    words = ", ".join(f"{count} {what}" for what, count in dropped.items() if count)
+    count = ahead.planned if whole is None else whole
+    say(f"{count} runs planned{f' ({words})' if words else ''}{part}")
+    for line in _forecast_lines(ahead, shown(db)):
+        say(line)
+
+
+def _forecast_lines(ahead: Forecast, database: str) -> Iterator[str]:
+    """Yield what is stored and to do, how long it takes, and how much space it needs."""
     failed = f", {ahead.failed} failed before (--retry-failed repeats them)" if ahead.failed else ""
-    say(f"{ahead.stored} stored in {shown(db)}{failed}, {ahead.to_do} to do")
+    yield f"{ahead.stored} stored in {database}{failed}, {ahead.to_do} to do"
     on = " and ".join(f"the {NAMES[device]}" for device in sorted(ahead.devices))
     if ahead.to_do and ahead.seconds is None:
-        say(f"time: no estimate, because no similar run on {on} is in {shown(db)}")
+        yield f"time: no estimate, because no similar run on {on} is in {database}"
     elif ahead.elapsed is not None:
         part = (
             ""
@@ -118,11 +120,11 @@ def foretell(
             else f" for the {ahead.timed} of them that are similar to stored runs"
         )
         how = ", one after another" if ahead.jobs == 1 else f" with {ahead.jobs} at a time"
-        say(
+        yield (
             f"time: about {duration(ahead.elapsed)}{part}{how}, at the speed of stored runs on {on}"
         )
     if ahead.to_do:
-        say(f"database: about {size(ahead.bytes)} more")
+        yield f"database: about {size(ahead.bytes)} more"
 
 
 def places_ahead(runs: Sequence[Run], options: Options) -> Placement:
