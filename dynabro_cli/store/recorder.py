@@ -410,33 +410,36 @@ class Recorder:
             if self._has_ended(connection, before):
                 return
             raise self._lost(connection)
-        new_evaluations = [row_of(self._run_id, item) for item in self._evaluations]
-        new_metrics = [
-            {"run_id": self._run_id, "round": row["round"], "name": name, "value": finite(value)}
-            for row in new_evaluations
-            for name, value in row.pop("metrics")
-        ]
-        new = {
-            rounds: [row_of(self._run_id, item) for item in self._rounds],
-            identities: [row_of(self._run_id, item) for item in self._identities],
-            evaluations: new_evaluations,
-            metrics: new_metrics,
-        }
-        if before:
+        if before:  # an attempt that was not answered may have stored the rows
             first = [
                 items[0].round if items else None for items in (self._rounds, self._evaluations)
             ]
             tick = self._identities[0].tick if self._identities else None
             _cut(connection, self._run_id, first[0], first[1], tick)
-        for table, rows in new.items():
-            if table is evaluations:
-                failpoint("mid-batch")
-            if rows:
-                connection.execute(insert(table), rows)
+        self._insert(connection, self._run_id)
         if complete:
             switch_recovery.store(connection, self._run_id)
             take_place(connection, self._run_id)
             row_digests.store(connection, self._run_id)
+
+    def _insert(self, connection: Connection, run_id: int) -> None:
+        """Insert the rows of the events since the last commit."""
+        new_evaluations = [row_of(run_id, item) for item in self._evaluations]
+        new_metrics = [
+            {"run_id": run_id, "round": row["round"], "name": name, "value": finite(value)}
+            for row in new_evaluations
+            for name, value in row.pop("metrics")
+        ]
+        for table, rows in (
+            (rounds, [row_of(run_id, item) for item in self._rounds]),
+            (identities, [row_of(run_id, item) for item in self._identities]),
+            (evaluations, new_evaluations),
+            (metrics, new_metrics),
+        ):
+            if table is evaluations:
+                failpoint("mid-batch")
+            if rows:
+                connection.execute(insert(table), rows)
 
     def _has_ended(self, connection: Connection, attempts: Sequence[dt.datetime]) -> bool:
         """Return True if one of this recorder's earlier attempts has stored the run's end: only the
