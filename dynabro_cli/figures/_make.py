@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from dynabro_cli.analysis.results import (
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
+from dynabro_cli.figures._fit import TALLEST, fit, problem
 from dynabro_cli.figures._latex import latex_table, with_columns
 from dynabro_cli.figures._panels import write_above
 from dynabro_cli.figures._style import check_width, for_print, plain_powers
@@ -225,7 +227,8 @@ class Studio:
             gaps: The missing runs of a plan, in words.
 
         Raises:
-            SpecError: No format fits a picture without a table.
+            SpecError: No format fits a picture without a table, or a picture for print does not
+                fit its width.
             CannotWriteError: The folder cannot be created, or a file in it must not be replaced;
                 then no file is written.
             StorageError: The disk is full.
@@ -239,6 +242,14 @@ class Studio:
         lines = [self._title or "", *drawn.figure.get_suptitle().split("\n"), gaps]
         if self._title or gaps:
             write_above(drawn.figure, filter(None, lines))
+        if not set(self._formats) <= set(TABLES):
+            plain_powers(drawn.figure)
+            fit(drawn.figure, TALLEST if self._width else math.inf)
+            if self._width and (why := problem(drawn.figure)):
+                raise SpecError(
+                    f"width={self._width}: {why}. Try: --width page, fewer values with --where, "
+                    "or shorter words with --label"
+                )
         formats = [kind for kind in self._formats if kind not in TABLES or drawn.table is not None]
         contents = [
             self._table(drawn, kind, name) if kind in TABLES else _picture(drawn, kind)
@@ -314,7 +325,6 @@ def _missing(results: Results) -> str:
 
 def _picture(drawn: Drawn, kind: str) -> bytes:
     file = io.BytesIO()
-    plain_powers(drawn.figure)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         drawn.figure.savefig(file, format=kind, metadata=UNDATED[kind])

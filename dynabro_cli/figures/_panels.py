@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 
 from dynabro_cli.analysis.cells import ACCURACIES
 from dynabro_cli.analysis.columns import (
@@ -29,16 +29,13 @@ from dynabro_cli.experiment.effect import ENTRY
 from dynabro_cli.experiment.label import CELL
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, narrow, note_size, width_of
-from dynabro_cli.figures._tables import CHARACTER
 
 ACCURACY = "test accuracy"
 SAMPLES = "samples of all workers"
+DIVERGED = "black"
+"""Colour of crosses, and of their texts; red and the colour of DynaBRO are alike to some."""
 SHARES = (0.0, 1.0)
 """Limits of numbers that are accuracies, which a matrix has without the zero before the point."""
-LETTER = 0.058
-"""Width of a letter of a legend, in inches."""
-LONG = 9
-"""Words at an axis are upright if one of them has more letters."""
 MOST_TICKS = 16
 """Most words at an axis; of more places every second or third has one."""
 FEW = 5
@@ -72,7 +69,7 @@ def panel_grid(
     """Return an empty picture with a number of panels, at most ``across`` in a row, each ``height``
     inches high; ``rest`` is the height of everything else.
     """
-    columns = min(count, 1 if narrow() else across)
+    columns = min(count, min(across - 1, 1 if count < 4 else 2) or 1 if narrow() else across)
     rows = -(-count // columns)
     width = PAGE if columns > 1 else 1.45 * COLUMN
     figure, axes = blank(rows, columns, width=width, height=rest + height * rows, **shared)
@@ -163,10 +160,9 @@ def draw_finals(
             zorder=4,
         )
         mark_diverged(axes, at, points)
-    upright = max(map(len, places.values())) > LONG
     step = -(-len(order) // MOST_TICKS)
     words = list(places.values())[::step]
-    axes.set_xticks(range(0, len(order), step), words, rotation=90 if upright else 0)
+    axes.set_xticks(range(0, len(order), step), words)
     axes.set_xlim(-0.5, len(places) - 0.5)
     axes.grid(axis="x", visible=False)
 
@@ -227,9 +223,10 @@ def mark_diverged(axes: Axes, x: Any, points: pd.DataFrame) -> None:
             [y],
             "x",
             transform=place,
-            color="red",
+            color=DIVERGED,
             markersize=7,
             markeredgewidth=1.2,
+            path_effects=[withStroke(linewidth=2.4, foreground="white")],
             zorder=5,
         )
         words = f"{point['diverged']:.0f}/{point['n']:.0f}"
@@ -240,7 +237,7 @@ def mark_diverged(axes: Axes, x: Any, points: pd.DataFrame) -> None:
             xycoords=place,
             textcoords="offset points",
             ha="center",
-            color="red",
+            color=DIVERGED,
             fontsize=note_size(5.0),
         )
 
@@ -287,9 +284,11 @@ def legend(
     ]
     names = [labels[name] for name in series]
     look = {"title": title, "title_fontsize": note_size(7.0)} if title else {}
-    room = figure.get_figwidth() / (0.55 + LETTER * note_size(7.0) / 7.0 * max(map(len, names)))
-    columns = min(max(1, int(room)), 6)
-    figure.legend(lines, names, loc="outside lower center", ncols=columns, **look)
+    for columns in range(min(6, len(names)), 0, -1):
+        box = figure.legend(lines, names, loc="outside lower center", ncols=columns, **look)
+        if columns == 1 or box.get_window_extent().width < figure.bbox.width:
+            break
+        box.remove()
 
 
 def write_title(
@@ -346,13 +345,9 @@ def _shared(runs: pd.DataFrame) -> list[str]:
 
 
 def write_above(figure: Figure, lines: Iterable[str]) -> None:
-    """Write lines above the panels, broken where the picture ends."""
+    """Write lines above the panels."""
     size = note_size(NOTE_SIZE + 0.5)
-    letters = int(figure.get_figwidth() / (CHARACTER * size))
-    texts = [
-        part for line in lines for part in textwrap.wrap(line, letters, break_long_words=False)
-    ]
-    figure.suptitle("\n".join(filter(None, texts)), fontsize=size, color="#333333")
+    figure.suptitle("\n".join(filter(None, lines)), fontsize=size, color="#333333")
 
 
 def _seeds(numbers: pd.DataFrame, spread: str) -> str:
@@ -362,7 +357,7 @@ def _seeds(numbers: pd.DataFrame, spread: str) -> str:
     words = f"mean and {spread}, {seeds}" if most > 1 and spread else seeds
     if as_points and 1 < most < FEW:
         words = f"mean, {spread} and runs as points, {seeds}"
-    return words + ("; red x: runs diverged, of all" if numbers["diverged"].sum() else "")
+    return words + ("; black cross: runs diverged, of all" if numbers["diverged"].sum() else "")
 
 
 def finite_limits(means: pd.Series[Any]) -> tuple[float, float]:

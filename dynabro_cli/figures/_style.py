@@ -22,7 +22,7 @@ POWER = re.compile(r"\^\{(-?[0-9.]+)\}")
 RAISED = str.maketrans(
     "0123456789-", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b"
 )
-COLUMN, PAGE = 3.35, 6.9
+COLUMN, PAGE = 3.3, 6.8
 """Widths of one column and of a whole page of a two-column paper, in inches."""
 WIDTHS = {"column": COLUMN, "page": PAGE}
 """Widths of a picture for print, by the values of ``--width``."""
@@ -52,7 +52,8 @@ RC: dict[Any, Any] = {
     "ytick.major.width": 0.6,
     "legend.fontsize": 7,
     "legend.frameon": False,
-    "legend.handlelength": 3.2,
+    "legend.handlelength": 3.0,
+    "legend.columnspacing": 1.2,
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
     "errorbar.capsize": 1.5,
@@ -146,7 +147,7 @@ LINES = (
     Line("#56B4E9", "v", (0, (5, 1.5, 1, 1.5))),
     Line("#009E73", "D", (0, (3, 1, 1, 1, 1, 1))),
     Line("#E69F00", "P", (0, (7, 2))),
-    Line("#CC79A7", "X", (0, (2, 1.5))),
+    Line("#CC79A7", "H", (0, (2, 1.5))),
     Line("#7F7F7F", "<", (0, (4, 1, 1, 1))),
     Line("#882255", "h", (0, (6, 1))),
     Line("#44AA99", "d", (0, (1, 2))),

@@ -22,6 +22,8 @@ WORD = re.compile(r"\s*-*[^\s:-]+[:-]*|\s*[:-]+")
 """A word, or a part of a word up to a hyphen or colon, with the spaces before it: lines are not
 broken within it.
 """
+SIGN = r"(?:[,:+=/_](?!\d)|$)"
+"""A sign behind which a long word is broken."""
 HTML = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -93,12 +95,13 @@ def broken(texts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
         )
         widths[widest] -= 1
     head = [
-        _lines(text, int((width - 2) / BOLD)) for text, width in zip(texts[0], widths, strict=True)
+        in_lines(text, int((width - 2) / BOLD))
+        for text, width in zip(texts[0], widths, strict=True)
     ]
     return [
         head,
         *(
-            [_lines(text, width - 2) for text, width in zip(row, widths, strict=True)]
+            [in_lines(text, width - 2) for text, width in zip(row, widths, strict=True)]
             for row in texts[1:]
         ),
     ]
@@ -119,17 +122,23 @@ def widths_of(texts: Sequence[Sequence[str]]) -> list[int]:
     ]
 
 
-def _lines(text: str, letters: int) -> str:
-    """Return a text in lines of at most ``letters`` letters; ``WORD`` says where it is broken."""
+def in_lines(text: str, letters: int, *, cut: bool = False) -> str:
+    """Return a text in lines of at most ``letters`` letters; ``WORD`` says where it is broken.
+
+    With ``cut``, a longer word is broken at the signs of a component's text, or else anywhere.
+    """
+    most = max(1, letters)
+    part = re.compile(rf".{{1,{most}}}?{SIGN}|.{{1,{most}}}")
     lines = []
     for whole in text.split("\n"):
         line = ""
         for word in WORD.findall(whole):
-            if line and len(line + word) > letters:
-                lines.append(line)
-                line = word.lstrip()
-            else:
-                line += word
+            for piece in part.findall(word) if cut and len(word.strip()) > letters else [word]:
+                if line and len(line + piece) > letters:
+                    lines.append(line)
+                    line = piece.lstrip()
+                else:
+                    line += piece
         lines.append(line)
     return "\n".join(lines)
 

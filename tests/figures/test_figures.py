@@ -506,12 +506,12 @@ def test_a_folder_that_cannot_be_written(grids: Path, folder: Path, dynabro: Dyn
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("width", "pixels", "name"),
-    [("column", 1005, "digits-periodic"), ("page", 2070, "training-details")],
+    [("column", 990, "digits-periodic"), ("page", 2040, "training-details")],
 )
 def test_widths_for_print(
     width: str, pixels: int, name: str, grids: Path, dynabro: Dynabro
 ) -> None:
-    """3.35 and 6.9 inches at 300 dots per inch, whatever the figure's own width is."""
+    """3.3 and 6.8 inches at 300 dots per inch, whatever the figure's own width is."""
     assert dynabro("plot", name, "--db", str(grids), "--width", width, *SETTINGS).code == 0
     header = Path(f"plots/{name}.png").read_bytes()[:24]
     assert int.from_bytes(header[16:20], "big") == pixels

@@ -54,16 +54,8 @@ def draw(results: Results, choice: Choice) -> Drawn:
         LETTER * size * (most + len(RIGHT))
     )
     words = [[choice.label(name).replace(", ", "\n") for name in part] for part in columns]
-    upright = (
-        max(len(line) for part in words for text in part for line in text.split("\n")) + 1 > letters
-    )
-    lines = max(
-        max(map(len, part)) if upright else max(text.count("\n") + 1 for text in part)
-        for part in words
-    )
-    above = size * (LETTER * lines if upright else LINE * lines) + 0.35
     row_height = LINE * size * (2.6 if letters > 6 else 1.3)
-    height = 0.8 + sum(above + row_height * len(part) for part in rows)
+    height = 0.8 + sum(0.5 + row_height * len(part) for part in rows)
     figure, axes = blank(len(parts), 1, height=height, height_ratios=[len(part) for part in rows])
     limits = finite_limits(ranked.cells["mean"])
     for panel, (title, part), down, across, heads in zip(
@@ -74,7 +66,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
         panel.set_xticks(
             range(len(across) + 2), [*heads, *(("\n".join(name.split())) for name in RIGHT)]
         )
-        panel.tick_params(axis="x", rotation=90 if upright else 0, length=0, labelsize=size)
+        panel.tick_params(axis="x", length=0, labelsize=size)
         panel.set_yticks(range(len(down)), [choice.label(name) for name in down])
         panel.tick_params(axis="y", length=0, labelsize=size)
         if title:

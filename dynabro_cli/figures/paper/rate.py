@@ -52,7 +52,7 @@ def draw(results: Results) -> Drawn:
         if panel.get_legend_handles_labels()[0]:
             panel.legend(
                 loc="upper center",
-                bbox_to_anchor=(0.45, -0.2),
+                bbox_to_anchor=(0.45, -0.15),
                 fontsize=note_size(6),
                 handlelength=1.6,
             )
