@@ -5,6 +5,7 @@ tables and reports.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -62,11 +63,7 @@ def problem_fields(runs: pd.DataFrame, shown: Iterable[str]) -> list[str]:
     """Return the fields of the problem in which runs differ, also if they follow from a column of
     ``shown`` that is not one of them, such as a task per attack.
     """
-    return telling_apart(
-        runs[list(PROBLEM)].astype(str).to_dict("records"),
-        PROBLEM,
-        [name for name in shown if name in PROBLEM],
-    )
+    return naming(runs, [name for name in shown if name in PROBLEM], PROBLEM)
 
 
 def name_of(column: str) -> str:
@@ -280,6 +277,30 @@ def whole_rule(name: str, runs: pd.DataFrame, given: Iterable[str | None] = ()) 
     return RULE if chained and CHAIN not in given else name
 
 
+def naming(
+    runs: pd.DataFrame, given: Iterable[str] = (), among: Sequence[str] = COLUMNS
+) -> list[str]:
+    """Return the fields that name runs besides ``given``, in order: those that tell runs with equal
+    values of ``given`` apart; see ``whole_rule``.
+
+    Figures, tables, reports and sentences name runs by them, and what follows from them by
+    ``differences_note``.
+    """
+    given = [*given]
+    texts = runs[[*dict.fromkeys([*among, *given])]].astype(str).to_dict("records")
+    names = telling_apart(texts, among, given)
+    return [*dict.fromkeys(whole_rule(name, runs, given) for name in names)]
+
+
+def labels_of(runs: pd.DataFrame) -> list[str]:
+    """Return the fields of a label (``CELL``) in which runs differ, and others that distinguish
+    runs with the same label; never the seed.
+    """
+    varied = [name for name in CELL if name != "seed" and runs[name].nunique(dropna=False) > 1]
+    names = dict.fromkeys(whole_rule(name, runs) for name in varied)
+    return [*names, *naming(runs, ["seed", *CELL], OTHERS)]
+
+
 def differences_note(
     runs: pd.DataFrame, shown: Sequence[str], among: Sequence[str] = COLUMNS
 ) -> list[str]:
@@ -299,8 +320,9 @@ def differences_note(
             continue
         sides = [_shown_as(runs, side) for side in sorted(shown, key=lambda side: side != "method")]
         values = runs[name].astype(object).where(runs[name].notna(), "none")
+        sides += [a + " with " + b for a, b in itertools.combinations(sides, 2)]
         groups = [values.groupby(side, sort=False).unique() for side in sides]
-        # the field that determines it, or else the first
+        # the field that determines it, two of them, or else the first
         groups.sort(key=lambda group: not (group.map(len) == 1).all())
         by_values: dict[tuple[str, ...], list[str]] = {}
         for side, group in groups[0].items() if groups else ():
@@ -321,6 +343,8 @@ def differences_note(
 
 
 def _shown_as(runs: pd.DataFrame, name: str) -> pd.Series[Any]:
+    if "spec" not in runs:
+        return runs[name].map(format_value)
     if name == "method":
         return method_names(runs)
     if name == "switching":

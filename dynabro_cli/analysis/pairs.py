@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import pandas as pd
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.columns import RULE, differences_note, naming
 from dynabro_cli.analysis.diverged import DIVERGED, counted_as, share
 from dynabro_cli.analysis.metrics import METRICS
 from dynabro_cli.analysis.paired_tests import LEVEL, Paired, differences, holm, paired
@@ -20,7 +22,7 @@ from dynabro_cli.components import PLUS, Registry, format_value, split_text
 from dynabro_cli.components.digests import mixture, versions
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
 from dynabro_cli.experiment.effect import BASE, ENTRY, READING, aligned
-from dynabro_cli.experiment.label import OTHERS, telling_apart
+from dynabro_cli.experiment.label import OTHERS, rule_of, telling_apart
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, canonical, fields, full_name
 from dynabro_cli.store.read.queries import query, warn_of_missed
 from dynabro_cli.store.tables import HAS_RESULT
@@ -73,7 +75,7 @@ class Comparison(NamedTuple):
     same Byzantine workers.
 
     ``rates`` are the learning rates of A and of B. ``mixture`` says if the runs'
-    data differ.
+    data differ, and ``differing`` what follows from the labels of cells.
     """
 
     cells: list[Cell]
@@ -81,6 +83,7 @@ class Comparison(NamedTuple):
     same_identities: bool
     rates: tuple[tuple[float, ...], ...]
     mixture: str | None
+    differing: list[str]
 
     @property
     def notes(self) -> list[str]:
@@ -91,6 +94,7 @@ class Comparison(NamedTuple):
         if self.rates[0] != self.rates[1]:
             a, b = (" or ".join(f"{rate:g}" for rate in rates) for rates in self.rates)
             lines.append(f"learning rates differ: A {a}, B {b}")
+        lines += self.differing
         if not self.same_identities:
             lines.append(
                 "A and B do not have the same Byzantine workers: pairs share the seed only"
@@ -248,9 +252,10 @@ def compare(
     follows = any(str(run["switching"]).startswith(FOLLOWING) for run, _ in pairs)
     rates = tuple(tuple(sorted({pair[which][RATE] for pair in pairs})) for which in (0, 1))
     data = versions(run["code_digests"] for pair in pairs for run in pair)
-    return Comparison(
-        cells, alone, not varied & set(IDENTITIES) and not follows, rates, mixture(data)
-    )
+    same = not varied & set(IDENTITIES) and not follows
+    runs = pd.DataFrame([{**run, RULE: rule_of(run)} for run, _ in pairs])
+    rest = differences_note(runs, [*cells[0].labels], [name for name in NAMES if name in kept])
+    return Comparison(cells, alone, same, rates, mixture(data), rest)
 
 
 def _having(runs: Sequence[Fields], given: Fields) -> list[Fields]:
@@ -312,7 +317,10 @@ def _cells(
     for pair in sorted(pairs, key=lambda pair: int(pair[0]["seed"])):
         groups.setdefault(tuple(pair[0][name] for name in kept), []).append(pair)
     names = [name for name in NAMES if name in kept]
-    apart = telling_apart([group[0][0] for group in groups.values()], names, ())
+    # a side that names a part of the rule has another rule than the other side
+    runs = [{**run, RULE: rule_of(run)} for run, _ in pairs]
+    whole = {CHAIN, "aggregator"} <= {*kept}
+    apart = naming(pd.DataFrame(runs), (), names) if whole else telling_apart(runs, names, ())
     tests = [
         paired(
             differences(
@@ -335,7 +343,8 @@ def _cells(
         )
         seeds = tuple(int(pair[0]["seed"]) for pair in group)
         lost = [sum(pair[which]["status"] == DIVERGED for pair in group) for which in (0, 1)]
-        labels = {name: group[0][0][name] for name in apart}
+        first = group[0][0]
+        labels = {name: rule_of(first) if name == RULE else first[name] for name in apart}
         cells.append(
             Cell(
                 labels,

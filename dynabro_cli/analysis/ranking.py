@@ -22,6 +22,7 @@ from dynabro_cli.analysis.columns import (
     method_names,
     metric_of,
     name_of,
+    naming,
     ordered,
     problem_fields,
     split_columns,
@@ -43,7 +44,6 @@ from dynabro_cli.analysis.paired_tests import (
 from dynabro_cli.analysis.results import Results, check_means
 from dynabro_cli.errors import SpecError, many
 from dynabro_cli.experiment.effect import ENTRY, READING
-from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.experiment.spec import CHAIN
 
 DEFENCE = ("method", "pre_aggregators", "aggregator")
@@ -321,7 +321,7 @@ def layout_of(
     above = (*panels, *problem_fields(runs, (*rows, *columns, *panels)))
     placed = (*shown, *above, *((ENTRY,) if READING in above else ()))
     chosen = [name for name in ADVERSARY if name in varied and name not in placed]
-    across = tuple(columns) or tuple(telling_apart(_texts(runs, chosen), chosen, ()))
+    across = tuple(columns) or tuple(naming(runs, (), chosen))
     across = across or tuple(name for name in ("attack", "switching") if name not in shown)[:1]
     if (
         not rows
@@ -339,18 +339,9 @@ def layout_of(
         and _count(runs, across) > MOST_COLUMNS
     ):
         across, above = tuple(name for name in across if name != "switching"), (*above, "switching")
-    given = [*names, *across, *above]
-    rest = telling_apart(_texts(runs, [*COLUMNS, *set(given) - set(COLUMNS)]), COLUMNS, given)
+    rest = naming(runs, (*names, *across, *above))
     tuned = tuple(name for name in rest if name in TUNING and not rows)
     return Layout((*names, *tuned), across, (*above, *(name for name in rest if name not in tuned)))
-
-
-def _texts(runs: pd.DataFrame, names: Sequence[str]) -> list[dict[str, str]]:
-    """Return the values of some columns as texts, by name."""
-    return [
-        dict(zip(names, row, strict=True))
-        for row in runs[list(names)].astype(str).itertuples(index=False, name=None)
-    ]
 
 
 def _count(runs: pd.DataFrame, names: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.columns import labels_of
 from dynabro_cli.analysis.results import (
     ComputeIdentities,
     MeasureWindow,
@@ -27,6 +28,7 @@ from dynabro_cli.analysis.results import (
 )
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
+from dynabro_cli.experiment.label import rule_of
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
 from dynabro_cli.figures._fit import TALLEST, fit, problem
 from dynabro_cli.figures._latex import latex_table, with_columns
@@ -311,14 +313,9 @@ def _missing(results: Results) -> str:
     text = f"{count} of {len(results.planned)} planned runs are missing"
     if empty.empty:
         return text
-    columns = [
-        name
-        for name in ("task", "method", "aggregator", "attack", "switching")
-        if results.planned[name].nunique() > 1
-    ]
-    cells = [
-        " ".join(str(value) for value in row) for row in empty[columns].itertuples(index=False)
-    ]
+    empty = empty.assign(rule=list(map(rule_of, empty.to_dict("records"))))
+    rows = empty[labels_of(results.planned)].itertuples(index=False)
+    cells = [" ".join(map(str, row)) for row in rows]
     more = f"; and {len(cells) - MOST_TOLD} more" if len(cells) > MOST_TOLD else ""
     return f"{text}, and no run at all of: {'; '.join(cells[:MOST_TOLD])}{more}"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from dynabro_cli.analysis.columns import differences_note
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import AT_GRADIENT, SMALL, fill, planned
 from tests.store import made
@@ -139,3 +141,123 @@ def test_a_test_that_does_not_exist_names_no_winner(folder: Path, dynabro: Dynab
     assert "no test separates the best worst cases" in err
     assert "(no paired test)" in err
     assert "has the best" not in err
+
+
+VARIANTS = {
+    "rules and their rates": (
+        ("aggregator=gm", "learning_rate=0.1"),
+        ("aggregator=cwtm", "pre_aggregators=nnm", "learning_rate=0.2"),
+        ("aggregator=cwmed", "learning_rate=0.1"),
+    ),
+    "methods and their batches": (
+        ("method=sgd", "batch_size=2"),
+        ("method=momentum:beta=0.9", "batch_size=3", "participation=0.8"),
+    ),
+    "partitions that follow from two fields": (
+        ("model=logistic", "participation=1", "data=iid"),
+        ("model=mlp", "participation=0.8", "data=iid"),
+        ("model=logistic", "participation=0.8", "data=dirichlet:alpha=1"),
+    ),
+    "parameters of attacks": (
+        ("attack=foe:epsilon=0.1", "aggregator=gm", "lr_drop=0.5:0.1"),
+        ("attack=foe:epsilon=10", "aggregator=cwtm", "pre_aggregators=nnm"),
+    ),
+}
+"""Settings that differ together."""
+
+
+def named_in(report: str) -> tuple[list[str], list[str], list[str]]:
+    """The fields and the notes of a report's charts, and the labels of its cells."""
+    script = report[report.index("{", report.index('id="data"')) :]
+    data = json.JSONDecoder().raw_decode(script)[0]
+    (task,), columns = data["content"]["tasks"], data["content"]["fields"]
+    (chart,) = data["charts"]
+    assert chart["scores"]["title"]["text"] == task["notes"]
+    labels = []
+    for cell in data["content"]["cells"]:
+        values = {
+            column["name"]: column["values"][place]
+            for column, place in zip(columns, cell["at"], strict=True)
+        }
+        labels.append(", ".join(values[name] for name in task["fields"]))
+    return task["fields"], task["notes"], labels
+
+
+@pytest.mark.parametrize("variants", VARIANTS.values(), ids=VARIANTS)
+def test_a_report_names_every_field_that_differs(
+    variants: tuple[tuple[str, ...], ...], folder: Path, dynabro: Dynabro
+) -> None:
+    store(folder, *variants)
+    assert dynabro("report", "mine", "--out", "page.html").code == 0
+    fields, notes, labels = named_in(Path("page.html").read_text(encoding="utf-8"))
+    assert len(set(labels)) == len(labels)
+    names = {
+        **{name: name for name in ("aggregator", "pre_aggregators", "method", "attack", "model")},
+        "learning_rate": "learning rate",
+        "batch_size": "batch size",
+        "data": "partition",
+        "participation": "participation",
+        "lr_drop": "learning rate drop",
+    }
+    stored = made.read(folder / "results.db", f"SELECT {', '.join(names)} FROM runs")
+    values = dict(zip(names.values(), map(set, zip(*stored, strict=True)), strict=True))
+    chained = values["pre_aggregators"] != {"none"}
+    for name in (name for name, several in values.items() if len(several) > 1):
+        rule = chained and name in ("aggregator", "pre_aggregators")
+        words = "rule" if rule else name
+        assert words in fields or any(words in line for line in notes), name
+    assert ("rule" in fields) is chained
+    assert not chained or any("nnm+cwtm" in label for label in labels)
+
+
+def test_a_difference_that_two_fields_determine_is_named_by_both() -> None:
+    runs = pd.DataFrame(
+        {
+            "model": ["logistic", "mlp", "logistic"],
+            "participation": [1.0, 0.8, 0.8],
+            "data": ["iid", "iid", "dirichlet:alpha=1"],
+            "pre_aggregators": "none",
+            "spec": [{}] * 3,
+        }
+    )
+    (line,) = differences_note(runs, ["model", "participation"], ["data"])
+    assert line == (
+        "partition differs: iid for logistic with participation 1, mlp with participation 0.8; "
+        "dirichlet:alpha=1 for logistic with participation 0.8"
+    )
+
+
+def test_rows_of_a_comparison_name_the_rule_and_what_follows(
+    folder: Path, dynabro: Dynabro
+) -> None:
+    chain = ("aggregator=cwtm", "pre_aggregators=nnm", "participation=0.8")
+    store(
+        folder,
+        *(
+            (f"method={method}", *rule, "attack=alie")
+            for method in ("sgd", "momentum:beta=0.9")
+            for rule in (("aggregator=gm",), chain, ("aggregator=cwmed",))
+        ),
+    )
+    two = dynabro("compare", "sgd", "momentum:beta=0.9")
+    assert [line.split()[0] for line in two.out.splitlines()] == [
+        *("rule", "--------", "cwmed", "gm", "nnm+cwtm")
+    ]
+    assert "participation differs: 1 for gm, cwmed; 0.8 for nnm+cwtm\n" in two.err
+    every = dynabro("compare", "--all", "method")
+    assert "\nnnm+cwtm  SGD" in every.out
+    assert "rule differs" not in every.err
+    # the sides have other rules: their common chain alone is a label
+    rules = dynabro("compare", "aggregator=gm", "aggregator=cwmed")
+    assert rules.out.split()[:2] == ["method", "n"]
+
+
+def test_missing_cells_are_named_with_their_rule(folder: Path, dynabro: Dynabro) -> None:
+    rows = planned("text-switching", *SMALL, "seeds=0..1")
+    rest = [row for row in rows if row["pre_aggregators"] == "none"]
+    assert 0 < len(rest) < len(rows)
+    fill(folder / "results.db", rest)
+    settings = [word for text in (*SMALL, "seeds=0..1") for word in ("--set", text)]
+    err = dynabro("plot", "text-switching", *settings).err
+    assert "no run at all of: " in err
+    assert "nnm+" in err.partition("no run at all of: ")[2]

@@ -10,13 +10,13 @@ import pandas as pd
 from matplotlib.colors import is_color_like
 
 from dynabro_cli.analysis.columns import (
-    COLUMNS,
     RULE,
     TUNING,
     column_of,
     is_number,
     method_names,
     name_of,
+    naming,
     ordered,
     problem_fields,
     short,
@@ -27,7 +27,6 @@ from dynabro_cli.analysis.columns import (
 )
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.effect import READING
-from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._api import Choice
 from dynabro_cli.figures._style import Line, looks
 
@@ -67,8 +66,7 @@ def series_of(
     given = [name for name in (*shown, hue) if name]
     already = [*given, *(("pre_aggregators", "aggregator") if RULE in given else ())]
     problem = problem_fields(runs, given)
-    rest = telling_apart(runs.to_dict("records"), COLUMNS, [*already, *problem])
-    rest = [whole_rule(name, runs, given) for name in rest]
+    rest = naming(runs, [*already, *problem])
     parts = [*dict.fromkeys([*([hue] if hue else []), *problem, *rest])]
     texts = [
         method_names(runs)
@@ -114,9 +112,8 @@ def chosen(runs: pd.DataFrame, choice: Choice) -> tuple[str, Choice]:
     """
     several = ["sweep"] if runs["sweep"].nunique() > 1 else []
     runs = with_columns(runs, (*several, choice.x, choice.hue, choice.facet))
-    needed = telling_apart(runs.astype(str).to_dict("records"), COLUMNS, ["seed"])
     given = {choice.x, choice.hue, choice.facet}
-    needed = [*dict.fromkeys(whole_rule(name, runs, given) for name in needed)]
+    needed = naming(runs, ["seed"])
     free = [name for name in (*needed, *several) if name not in given]
     if not free and choice.x is None:
         return "curves", choice

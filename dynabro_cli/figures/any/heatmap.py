@@ -19,6 +19,7 @@ from dynabro_cli.analysis.columns import (
     having,
     metric_of,
     name_of,
+    naming,
     ordered,
     problem_fields,
     short,
@@ -29,7 +30,6 @@ from dynabro_cli.analysis.diverged import mark, mark_note
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.effect import READING
-from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._panels import draw_matrix, finite_limits, panel_grid, write_title
 from dynabro_cli.figures.any._choice import apart, panels_of, whole_rules
@@ -66,7 +66,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     apart(x=x, hue=y, facet=facet)
     shown = [*([facet] if facet else []), y, x]
     # the attack comes first, because the first hidden field is the word under a number
-    hidden = telling_apart(results.runs.to_dict("records"), ("attack", READING, *COLUMNS), shown)
+    hidden = naming(results.runs, shown, ("attack", READING, *COLUMNS))
     mixed = [*problem_fields(results.runs, shown), *(name for name in hidden if name in MIXED)]
     if mixed:
         values = ", ".join(map(str, ordered(results.runs, mixed[0])[:4]))

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from dynabro_cli.analysis.columns import COLUMNS, RULE, TUNING, name_of
+from dynabro_cli.analysis.columns import COLUMNS, RULE, TUNING, name_of, whole_rule
 from dynabro_cli.analysis.diverged import share
 from dynabro_cli.analysis.ranking import DEFENCE, Pair, Ranking, number, ranking
 from dynabro_cli.analysis.results import Results
@@ -56,14 +56,8 @@ def answers(results: Results) -> list[dict[str, Any]]:
         varied = [
             name for name in COLUMNS if name != READING and group[name].nunique(dropna=False) > 1
         ]
-        fields = [name for name in varied if name in (*DEFENCE, *TUNING)]
-        if "pre_aggregators" in fields and "aggregator" in fields:
-            fields = [
-                RULE if name == "aggregator" else name
-                for name in fields
-                if name != "pre_aggregators"
-            ]
-        for rows in (None, *fields, *(["sweep"] if several else [])):
+        fields = [whole_rule(name, group) for name in varied if name in (*DEFENCE, *TUNING)]
+        for rows in (None, *dict.fromkeys(fields), *(["sweep"] if several else [])):
             try:
                 ranked = ranking(part, None, rows=rows)
             except DynabroError:  # too many matrices, or no number

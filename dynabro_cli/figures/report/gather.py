@@ -12,7 +12,15 @@ from typing import Any
 import pandas as pd
 
 from dynabro_cli.analysis.cells import curves, fractions
-from dynabro_cli.analysis.columns import beside, method_names, ordered, usual_metric
+from dynabro_cli.analysis.columns import (
+    RULE,
+    beside,
+    differences_note,
+    labels_of,
+    method_names,
+    ordered,
+    usual_metric,
+)
 from dynabro_cli.analysis.diverged import DIVERGED
 from dynabro_cli.analysis.metrics import METRICS
 from dynabro_cli.analysis.results import Results, cells_of
@@ -20,7 +28,7 @@ from dynabro_cli.components import format_value, plugins
 from dynabro_cli.errors import DynabroError, SpecError
 from dynabro_cli.experiment.effect import CLOCK, ENTRY
 from dynabro_cli.experiment.key import KEY_DIGITS
-from dynabro_cli.experiment.label import CELL, OTHERS, command_of, telling_apart
+from dynabro_cli.experiment.label import CELL, OTHERS, command_of
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures._style import KNOWN
 from dynabro_cli.figures.any.timeline import TICKS, masks_of
@@ -40,6 +48,7 @@ MOST_ABOUT = 12
 PORTION = 200
 """Runs whose evaluations are read at a time."""
 DIGITS = 5
+MEANINGS = {"sweep": "name of the sweep", RULE: "aggregator with its pre-aggregators"}
 
 Value = dict[str, Any]
 
@@ -69,8 +78,8 @@ def content(
     tasks = [_task(str(task), part) for task, part in runs.groupby("task", sort=False)]
     names = [
         name
-        for name in (*CELL, *OTHERS)
-        if name != "seed" and any(name in row["fields"] for row in tasks)
+        for name in (*CELL[:2], RULE, *CELL[2:], *OTHERS)
+        if any(name in row["fields"] for row in tasks)
     ]
     columns = [_field(name, runs) for name in (*names, "sweep")]
     cells = _cells(dataclasses.replace(results, runs=runs), columns, tasks, stored)
@@ -101,13 +110,7 @@ def _task(task: str, runs: pd.DataFrame) -> Value:
     of them share.
     """
     metric = usual_metric(runs)
-    records = runs[[*CELL, *OTHERS]].to_dict("records")
-    varied = [
-        name
-        for name in CELL
-        if name not in ("seed", "task") and runs[name].nunique(dropna=False) > 1
-    ]
-    varied += telling_apart(records, OTHERS, ["seed", *CELL])
+    varied = labels_of(runs)
     common = [
         name
         for name in (*CELL, *OTHERS)
@@ -123,6 +126,7 @@ def _task(task: str, runs: pd.DataFrame) -> Value:
         "metric": metric,
         "label": METRICS[metric].label,
         "fields": varied,
+        "notes": differences_note(runs, varied),
         "common": shared,
     }
 
@@ -130,7 +134,7 @@ def _task(task: str, runs: pd.DataFrame) -> Value:
 def _field(name: str, runs: pd.DataFrame) -> Value:
     """Return a column with its values in their order; ``places`` has the place of each."""
     values = ordered(runs, name)
-    meaning = "name of the sweep" if name == "sweep" else fields()[name].column
+    meaning = MEANINGS[name] if name in MEANINGS else fields()[name].column
     texts = [_text(value) for value in values]
     if name == "method":
         labels = dict(zip(runs[name], method_names(runs), strict=True))

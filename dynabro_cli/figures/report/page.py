@@ -19,7 +19,7 @@ from dynabro_cli.errors import SpecError
 
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 """Characters that JSON may have in texts, and that could end or open something in HTML."""
-HUES = ("method", "aggregator", "attack", "pre_aggregators", "switching")
+HUES = ("method", "rule", "aggregator", "attack", "pre_aggregators", "switching")
 """Columns that are preferred for colours."""
 COLOURS = 13
 """Colours of the page."""
@@ -143,6 +143,7 @@ def _control(
     color = {"field": "series", "type": "nominal", "legend": {"title": None}}
     gap = task["metric"] == "gap"
     scale: Spec = {"type": "log", "clamp": True} if gap else {"zero": False}
+    spec["title"] = {"text": task["notes"], "anchor": "start", "fontWeight": "normal"}
     for view in spec["vconcat"]:
         view["transform"] = shown + view["transform"]
         view["encoding"]["color"] = color
