@@ -220,7 +220,8 @@ def compare(
         warn_of_missed(engine, f"sweep = '{values[SWEEP]}'" if SWEEP in values else "")
     stored = _runs(engine, where, METRICS[metric].final)
     runs = [
-        {**stored[place], **values, "stored": stored[place]} for place, values in aligned(stored)
+        {**stored[place], **values, "stored": stored[place], RULE: rule_of(stored[place])}
+        for place, values in aligned(stored)
     ]
     without = [_having([run for run in runs if math.isnan(run["value"])], side) for side in (a, b)]
     runs = [run for run in runs if not math.isnan(run["value"])]
@@ -243,7 +244,14 @@ def compare(
         names = [name for name in kept if name != "seed"]
         raise NotFoundError(_why(sides, names, where, metric, without))
     _check_reading(pairs, kept, a, b)
-    cells = _cells(pairs, [name for name in kept if name != "seed"], higher=metric == "accuracy")
+    frame, names = pd.DataFrame([run for run, _ in pairs]), [name for name in NAMES if name in kept]
+    # a side that names a part of the rule has another rule than the other side
+    whole = {CHAIN, "aggregator"} <= {*names}
+    apart = (
+        naming(frame, (), names) if whole else telling_apart(frame.to_dict("records"), names, ())
+    )
+    kept = [name for name in kept if name != "seed"]
+    cells = _cells(pairs, kept, apart, higher=metric == "accuracy")
     # ids, because aligned may have a run several times: once for each adversary that others met
     alone = len(
         {run["id"] for run in (*first.values(), *second.values())}
@@ -253,8 +261,7 @@ def compare(
     rates = tuple(tuple(sorted({pair[which][RATE] for pair in pairs})) for which in (0, 1))
     data = versions(run["code_digests"] for pair in pairs for run in pair)
     same = not varied & set(IDENTITIES) and not follows
-    runs = pd.DataFrame([{**run, RULE: rule_of(run)} for run, _ in pairs])
-    rest = differences_note(runs, [*cells[0].labels], [name for name in NAMES if name in kept])
+    rest = differences_note(frame, apart, names)
     return Comparison(cells, alone, same, rates, mixture(data), rest)
 
 
@@ -311,16 +318,15 @@ def _with_chain(side_fields: Fields, other: Fields) -> Fields:
 
 
 def _cells(
-    pairs: Sequence[tuple[Fields, Fields]], kept: Sequence[str], *, higher: bool
+    pairs: Sequence[tuple[Fields, Fields]],
+    kept: Sequence[str],
+    apart: Sequence[str],
+    *,
+    higher: bool,
 ) -> list[Cell]:
     groups: dict[tuple[Any, ...], list[tuple[Fields, Fields]]] = {}
     for pair in sorted(pairs, key=lambda pair: int(pair[0]["seed"])):
         groups.setdefault(tuple(pair[0][name] for name in kept), []).append(pair)
-    names = [name for name in NAMES if name in kept]
-    # a side that names a part of the rule has another rule than the other side
-    runs = [{**run, RULE: rule_of(run)} for run, _ in pairs]
-    whole = {CHAIN, "aggregator"} <= {*kept}
-    apart = naming(pd.DataFrame(runs), (), names) if whole else telling_apart(runs, names, ())
     tests = [
         paired(
             differences(
@@ -343,8 +349,7 @@ def _cells(
         )
         seeds = tuple(int(pair[0]["seed"]) for pair in group)
         lost = [sum(pair[which]["status"] == DIVERGED for pair in group) for which in (0, 1)]
-        first = group[0][0]
-        labels = {name: rule_of(first) if name == RULE else first[name] for name in apart}
+        labels = {name: group[0][0][name] for name in apart}
         cells.append(
             Cell(
                 labels,

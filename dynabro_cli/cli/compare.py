@@ -176,13 +176,13 @@ def _print_all(
         emit(list(ranked.cells), ranked.cells.itertuples(index=False, name=None), as_csv=True)
         return
     from dynabro_cli.analysis.ranking import BEST, TIED
-    from dynabro_cli.figures._latex import latex_table, with_columns
+    from dynabro_cli.figures._latex import chosen_columns, latex_table
 
     if form == "tex":
-        table, bold = with_columns(*as_texts(ranked), columns)
+        table, bold = chosen_columns(*as_texts(ranked), columns)
         say(*latex_table(table, "\n".join(ranked.notes), bold, width).splitlines())
         return
-    table = with_columns(*as_texts(ranked, marks=(BEST, TIED)), columns)[0].replace(
+    table = chosen_columns(*as_texts(ranked, marks=(BEST, TIED)), columns)[0].replace(
         " \N{PLUS-MINUS SIGN} ", "\N{PLUS-MINUS SIGN}", regex=True
     )
     keys = sum(name in ("matrix", "") for name in table)
@@ -205,10 +205,10 @@ def _print(comparison: Comparison, form: str, width: str | None, chosen: str | N
     else:
         import pandas as pd
 
-        from dynabro_cli.figures._latex import latex_table, with_columns
+        from dynabro_cli.figures._latex import chosen_columns, latex_table
 
         columns, rows_of_texts = _texts(comparison)
-        table, _ = with_columns(pd.DataFrame(rows_of_texts, columns=columns), (), chosen)
+        table, _ = chosen_columns(pd.DataFrame(rows_of_texts, columns=columns), (), chosen)
         if form == "table":
             emit(list(table), table.values.tolist())
         else:

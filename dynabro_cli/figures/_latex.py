@@ -116,7 +116,7 @@ def latex_table(
     return "\n".join([*lines, r"\bottomrule", end, ""])
 
 
-def with_columns(
+def chosen_columns(
     table: pd.DataFrame, bold: Collection[tuple[int, int]], names: str | None
 ) -> tuple[pd.DataFrame, Collection[tuple[int, int]]]:
     """Return the first columns of a table, as far as they are needed to tell its rows apart, and

@@ -31,7 +31,7 @@ from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
 from dynabro_cli.experiment.label import rule_of
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
 from dynabro_cli.figures._fit import TALLEST, fit, problem
-from dynabro_cli.figures._latex import latex_table, with_columns
+from dynabro_cli.figures._latex import chosen_columns, latex_table
 from dynabro_cli.figures._panels import write_above
 from dynabro_cli.figures._style import check_width, for_print, plain_powers
 from dynabro_cli.figures._tables import in_html
@@ -96,7 +96,7 @@ class Studio:
         title: A line above what a picture says of itself.
         width: ``column`` or ``page``: the width of pictures and of tables in LaTeX for print, with
             text of 8 pt; None for their own widths.
-        columns: Columns of tables, as of ``with_columns``; None for all.
+        columns: Columns of tables, as of ``chosen_columns``; None for all.
         force: Replace files of another kind, too.
 
     Raises:
@@ -284,7 +284,7 @@ class Studio:
 
     def _table(self, drawn: Drawn, kind: str, name: str) -> bytes:
         table = pd.DataFrame() if drawn.table is None else drawn.table
-        table, bold = with_columns(table, drawn.bold, self._columns)
+        table, bold = chosen_columns(table, drawn.bold, self._columns)
         if kind == TEX:
             return latex_table(table, "\n".join([name, *drawn.notes]), bold, self._width).encode()
         return in_html(table, name, drawn.notes, bold).encode()

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.figures._latex import BOLD, TEXT_WIDTHS, _points, latex_table, with_columns
+from dynabro_cli.figures._latex import BOLD, TEXT_WIDTHS, _points, chosen_columns, latex_table
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import SMALL, fill, planned
 from tests.store import made
@@ -98,16 +98,16 @@ def test_a_table_that_is_too_wide_says_how_wide_it_is() -> None:
 def test_chosen_columns_keep_what_tells_rows_apart() -> None:
     two = pd.concat([matrix(ROWS, ATTACKS)] * 2, keys=["a", "b"], names=["matrix", None])
     two = two.reset_index("matrix")
-    table, bold = with_columns(two, {(0, 2), (1, 4), (2, 5)}, "alie,sf")
+    table, bold = chosen_columns(two, {(0, 2), (1, 4), (2, 5)}, "alie,sf")
     assert list(table) == ["matrix", "", "alie", "sf"]
     assert bold == {(0, 3), (1, 2)}
     pairs = pd.DataFrame([["nnm", "sf", "1", "2"], ["nnm", "alie", "1", "3"]], columns=[*"abAB"])
-    assert list(with_columns(pairs, (), "B")[0]) == ["a", "b", "B"]
-    assert list(with_columns(TABLES["columns of two fields"], (), "sf, K=5,worst")[0]) == [
+    assert list(chosen_columns(pairs, (), "B")[0]) == ["a", "b", "B"]
+    assert list(chosen_columns(TABLES["columns of two fields"], (), "sf, K=5,worst")[0]) == [
         *("", "sf, K=5", "worst")
     ]
     with pytest.raises(SpecError, match=r"columns=allie: .*'alie'.* Try: sf,mimic"):
-        with_columns(TABLES["rules"], (), "allie")
+        chosen_columns(TABLES["rules"], (), "allie")
 
 
 def test_commands_write_tables_for_print(dynabro: Dynabro, folder: Path) -> None:
