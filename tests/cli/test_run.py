@@ -266,12 +266,17 @@ def test_a_compiled_run_ends_in_silence(folder: Path) -> None:
     ) == [(1,)]
 
 
+@pytest.mark.parametrize("model", ["mlp", "cnn-digits", "logistic"])
+@pytest.mark.parametrize("cxx", [None, "nosuch-c++"])
 def test_compiling_without_a_compiler(
-    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, cxx: str | None, dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A convolution needs it before the run's other functions are compiled."""
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("CXX", raising=False)
-    outcome = dynabro(*DIGITS, "--compile", "on", "--device", "cpu")
+    if cxx is not None:
+        monkeypatch.setenv("CXX", cxx)
+    outcome = dynabro(*DIGITS[:2], model, *DIGITS[3:], "--compile", "on", "--device", "cpu")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.problems == [
         "compile=on needs a C++ compiler, which was not found. Try: install it, or --compile off"
@@ -1006,3 +1011,38 @@ def test_a_repetition_that_goes_wrong_keeps_the_result(
     assert "already in results.db" in dynabro(*DIGITS, "--quiet").out
     assert dynabro(*DIGITS, "--quiet", "--rerun").code == 0
     assert read(path, "SELECT status, COUNT(*) FROM runs") == [("finished", 1)]
+
+
+@pytest.mark.parametrize("utf8", [True, False])
+@pytest.mark.parametrize("words", [("--db", "ü.db"), ("--db", "ß/ü.db"), ("--save-model", "ü.pt")])
+def test_a_name_that_python_does_not_read_as_utf8(
+    words: tuple[str, str], utf8: bool, folder: Path
+) -> None:
+    """Without a locale, Python may read names as ASCII; the name itself is UTF-8."""
+    (folder / "ß").mkdir()
+    option, name = words
+    if option == "--save-model":
+        command = (*DIGITS, *words)
+    else:
+        command = (*QUADRATIC, *words)
+    environment = os.environ | {
+        "LC_ALL": "C",
+        "PYTHONCOERCECLOCALE": "0",
+        "PYTHONUTF8": str(int(utf8)),
+    }
+    ended = subprocess.run(
+        [sys.executable, "-m", "dynabro_cli", *command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if utf8:
+        assert ended.returncode == 0, ended.stderr
+        assert (folder / name).exists()
+    else:
+        assert ended.returncode in (2, 73)
+        line = ended.stderr.splitlines()[-1]
+        assert "Python does not read " in line
+        assert line.endswith("is UTF-8, PYTHONUTF8=1")

@@ -371,7 +371,8 @@ def test_names_that_are_not_utf_8_are_refused(option: str, dynabro: Dynabro, fol
     )
     assert outcome.code == 2
     assert (
-        "is not UTF-8, and a database stores nothing else. Try: another name" in outcome.problems[0]
+        "Python does not read it as UTF-8, and a database stores nothing else. Try: another name"
+        in outcome.problems[0]
     )
     assert (folder / name).read_text() == "tick,byzantine\n0,1\n"
 

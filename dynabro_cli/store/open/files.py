@@ -81,7 +81,8 @@ def _checked(name: str) -> Path:
         name.encode()
     except UnicodeEncodeError as error:
         raise CannotWriteError(
-            f"{name!r} cannot be a database, because its name is not UTF-8. Try: another --db"
+            f"{name!r} cannot be a database, because Python does not read its name as UTF-8. Try: "
+            "another --db; if the name is UTF-8, PYTHONUTF8=1"
         ) from error
     except (OSError, RuntimeError, ValueError) as error:
         raise CannotWriteError(f"{name!r} cannot be a file ({error}). Try: another --db") from error

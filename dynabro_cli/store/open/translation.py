@@ -117,7 +117,8 @@ def translated_errors(database: str | URL) -> Iterator[None]:
         raise
     except UnicodeEncodeError as error:
         raise SpecError(
-            f"{error.object!r} is not UTF-8, and a database stores nothing else. Try: another name"
+            f"{error.object!r}: Python does not read it as UTF-8, and a database stores nothing "
+            "else. Try: another name; if it is UTF-8, PYTHONUTF8=1"
         ) from error
     except ValueError as error:  # a text that is not a time, in a column of times
         name = shown(database)
