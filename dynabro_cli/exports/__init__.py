@@ -102,10 +102,11 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
             "no such run has a result. Try: dynabro runs, which lists the stored runs"
         )
     try:
-        out.resolve().parent.mkdir(parents=True, exist_ok=True)
+        place = out.resolve()
+        place.parent.mkdir(parents=True, exist_ok=True)
         # beside its place, and renamed when it is complete: a part of it would block the next try
         with tempfile.TemporaryDirectory(
-            prefix=part_of(out.resolve()).name, dir=out.resolve().parent, ignore_cleanup_errors=True
+            prefix=part_of(place).name, dir=place.parent, ignore_cleanup_errors=True
         ) as folder:
             part = Path(folder, out.name)
             with _errors_of_threads():

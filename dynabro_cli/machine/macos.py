@@ -28,9 +28,7 @@ def system_value(name: str) -> bytes:
     if not on_macos():
         return b""
     value, size = ctypes.create_string_buffer(64), ctypes.c_size_t(64)
-    failed = ctypes.CDLL(None).sysctlbyname(
-        name.encode(), value, ctypes.byref(size), None, ctypes.c_size_t(0)
-    )
+    failed = ctypes.CDLL(None).sysctlbyname(name.encode(), value, ctypes.byref(size), None, 0)
     return b"" if failed else value.raw[: size.value]
 
 
@@ -46,18 +44,22 @@ def network_kind(path: Path) -> str | None:
     return None if local else os.fsdecode(status.raw[KIND].split(b"\0")[0])
 
 
-def sync_handle(handle: int) -> None:
-    """Sync a file or a folder to the disk; on macOS, fsync alone reaches the drive's cache.
+def sync(path: Path) -> None:
+    """Sync a file's content, or a folder's names, to the disk; on macOS, fsync alone reaches the
+    drive's cache.
 
     Raises:
-        OSError: The disk cannot be written.
+        OSError: The path cannot be written.
     """
-    full = getattr(fcntl, "F_FULLFSYNC", None)
-    if full is not None:
-        with contextlib.suppress(OSError):  # a file system without it
-            fcntl.fcntl(handle, full)
-            return
-    os.fsync(handle)
+    handle, full = os.open(path, os.O_RDONLY), getattr(fcntl, "F_FULLFSYNC", None)
+    try:
+        if full is not None:
+            with contextlib.suppress(OSError):  # a file system without it
+                fcntl.fcntl(handle, full)
+                return
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @functools.cache
@@ -67,5 +69,5 @@ def is_stub(program: str) -> bool:
     """
     if not on_macos() or not (shutil.which(program) or "").startswith("/usr/bin/"):
         return False
-    question = ["/usr/bin/xcode-select", "-p"]
-    return subprocess.run(question, capture_output=True, check=False).returncode != 0
+    asked = subprocess.run(["/usr/bin/xcode-select", "-p"], capture_output=True, check=False)
+    return asked.returncode != 0

@@ -121,8 +121,7 @@ def compiler() -> str | None:
 def no_compiler() -> str:
     """Return why there is no compiler."""
     given = os.environ.get("CXX")
-    missing = f"CXX={given}: there is no such compiler" if given else "no C++ compiler"
-    return missing + (" (type xcode-select --install)" if is_stub("g++") else "")
+    return f"CXX={given}: there is no such compiler" if given else "no C++ compiler"
 
 
 def _words(command: str) -> list[str]:

@@ -15,7 +15,7 @@ from sqlalchemy.engine import URL, make_url
 from dynabro_cli.errors import StorageError
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.machine.host_memory import free_host_memory
-from dynabro_cli.machine.macos import sync_handle
+from dynabro_cli.machine.macos import sync
 from dynabro_cli.machine.strangers_files import open_regular, read_regular
 from dynabro_cli.store.open.files import sqlite_path
 from dynabro_cli.store.open.translation import NO_ROOM
@@ -155,8 +155,7 @@ class SideFiles:
                 file.write(data[: len(data) // 2])
                 failpoint("checkpoint-write")
                 file.write(data[len(data) // 2 :])
-                file.flush()
-                sync_handle(file.fileno())
+            sync(part)
             failpoint("before-rename")
             part.replace(self._checkpoints / name)
             sync(self._checkpoints)
@@ -222,16 +221,3 @@ def _reason(error: OSError) -> str:
         if isinstance(error, FileExistsError | NotADirectoryError)
         else error.strerror or str(error)
     )
-
-
-def sync(path: Path) -> None:
-    """Sync a file's content, or a folder's names, to the disk.
-
-    Raises:
-        OSError: The path cannot be written.
-    """
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        sync_handle(handle)
-    finally:
-        os.close(handle)

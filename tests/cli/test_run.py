@@ -1021,10 +1021,7 @@ def test_a_name_that_python_does_not_read_as_utf8(
     """Without a locale, Python may read names as ASCII; the name itself is UTF-8."""
     (folder / "ß").mkdir()
     option, name = words
-    if option == "--save-model":
-        command = (*DIGITS, *words)
-    else:
-        command = (*QUADRATIC, *words)
+    command = (*(DIGITS if option == "--save-model" else QUADRATIC), *words)
     environment = os.environ | {
         "LC_ALL": "C",
         "PYTHONCOERCECLOCALE": "0",

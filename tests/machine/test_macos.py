@@ -156,8 +156,5 @@ def test_a_stub_of_a_developer_tool_is_not_started(
         assert ("git" in started) is works
         monkeypatch.setenv("CXX", "ccache g++")
         assert native.compiler() == ("ccache g++" if works else None)
-        if not works:
-            assert "ccache g++" in native.no_compiler()
-            assert "xcode-select --install" in native.no_compiler()
     finally:
         macos.is_stub.cache_clear()

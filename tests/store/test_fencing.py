@@ -292,7 +292,7 @@ def test_macos_names_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
         @staticmethod
         def sysctlbyname(name: bytes, text: Any, size: Any, new: None, length: Any) -> int:
-            assert (name, new, length.value) == (b"kern.bootsessionuuid", None, 0)
+            assert (name, new, length) == (b"kern.bootsessionuuid", None, 0)
             assert size._obj.value == 64
             text.value = b"0C7F5C40-5A3C-4E4F-8C3B-2D2A0D4B8C11"
             size._obj.value = 37

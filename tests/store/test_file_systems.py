@@ -32,13 +32,15 @@ not a line of it
 
 
 @pytest.fixture
-def mounts(tmp_path: Path) -> Path:
-    """A table of mounts."""
+def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The system's table of mounts."""
     path = tmp_path / "mountinfo"
     path.write_text(TABLE)
+    monkeypatch.setattr(file_systems, "MOUNTS", path)
     return path
 
 
+@pytest.mark.usefixtures("mounts")
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
@@ -59,20 +61,20 @@ def mounts(tmp_path: Path) -> Path:
         ("/home/me/../../results.db", None),
     ],
 )
-def test_the_kind_is_that_of_the_mount_that_is_seen(
-    path: str, kind: str | None, mounts: Path
-) -> None:
-    assert network_file_system(Path(path), mounts) == kind
+def test_the_kind_is_that_of_the_mount_that_is_seen(path: str, kind: str | None) -> None:
+    assert network_file_system(Path(path)) == kind
 
 
-def test_a_link_is_judged_by_where_it_leads(mounts: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("mounts")
+def test_a_link_is_judged_by_where_it_leads(tmp_path: Path) -> None:
     link = tmp_path / "results.db"
     link.symlink_to("/remote/results.db")
-    assert network_file_system(link, mounts) == "fuse.sshfs"
+    assert network_file_system(link) == "fuse.sshfs"
 
 
-def test_nobody_knows_where_there_is_no_table(tmp_path: Path) -> None:
-    assert network_file_system(Path("/home/me/results.db"), tmp_path / "none") is None
+def test_nobody_knows_where_there_is_no_table(mounts: Path) -> None:
+    mounts.unlink()
+    assert network_file_system(Path("/home/me/results.db")) is None
 
 
 def test_the_system_has_a_place_for_databases(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from dynabro_cli.errors import CannotWriteError, DatabaseError, SpecError
 from dynabro_cli.machine.failpoints import failpoint
+from dynabro_cli.machine.macos import sync
 from dynabro_cli.store.care.outputs import DATABASE, Output, part_of
 from dynabro_cli.store.open.connections import connect_reader
 from dynabro_cli.store.open.files import file_version, read_only_uri, sqlite_path
 from dynabro_cli.store.open.translation import shown, translated_errors
-from dynabro_cli.store.side_files import sync
 
 
 def new_database(target: Path, database: str, *, force: bool = False) -> Output:

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dynabro_cli.errors import CannotWriteError, StorageError
-from dynabro_cli.machine.macos import sync_handle
+from dynabro_cli.machine.macos import sync
 from dynabro_cli.store.open.files import is_sqlite, sqlite_path
 from dynabro_cli.store.open.translation import NO_ROOM, reason_of
 from dynabro_cli.store.ownership import new_owner, presumed_dead
-from dynabro_cli.store.side_files import sync
 
 DISK_ERRORS = (*NO_ROOM, errno.EIO)
 A_DAY = dt.timedelta(days=1)
@@ -141,8 +140,7 @@ class Output:
             try:
                 with part.open("xb") as file:
                     yield file
-                    file.flush()
-                    sync_handle(file.fileno())
+                sync(part)
                 self.publish(part)
             finally:
                 part.unlink(missing_ok=True)

@@ -8,7 +8,6 @@ import contextlib
 import functools
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -139,8 +138,9 @@ def thin(
         next(list_runs(reader, condition).rows, None)
     _refuse_damaged(database)
     output = new_database(target, database, force=force)
+    folder = part_of(target)
     with output.errors():
-        folder = Path(tempfile.mkdtemp(prefix=part_of(target).name, dir=target.parent))
+        folder.mkdir(0o700)
     try:
         scratch = folder / "thin.db"
         with translated_errors(str(target)):

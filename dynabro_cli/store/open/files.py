@@ -191,7 +191,7 @@ NETWORK = frozenset(
 """Kinds of file systems that several machines share, without the ``fuse.`` of some of them."""
 
 
-def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
+def network_file_system(path: Path) -> str | None:
     """Return the kind of network file system of a file; None if it is local or unknown.
 
     ``9p``, ``virtiofs`` and the like do not count: they are folders of the machine's own host, and
@@ -200,13 +200,12 @@ def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
 
     Args:
         path: A file, which need not exist.
-        mounts: The table of mounts; by default Linux's. macOS has none, and is asked.
     """
     try:
-        table = (mounts or MOUNTS).read_bytes()
+        table = MOUNTS.read_bytes()
         place = os.fsencode(path.resolve())
     except (OSError, RuntimeError):  # RuntimeError: a circle of links
-        return network_kind(path)
+        return network_kind(path)  # macOS has no table
     longest, kind = -1, b""
     for line in table.splitlines():
         fields = line.split(b" ")

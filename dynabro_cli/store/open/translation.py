@@ -133,7 +133,7 @@ def translate(error: DBAPIError | sqlite3.Error, database: str) -> DynabroError:
         translated = _server_error(error, database)
         if translated is not None:
             return translated
-    reason = reason_of(error.orig if isinstance(error, DBAPIError) else error, Path(database))
+    reason = reason_of(getattr(error, "orig", error), Path(database))
     if "disk is full" in reason or "disk I/O" in reason:
         return StorageError(f"{database}: {reason}; make room; what was stored before is intact")
     if "not a database" in reason:
