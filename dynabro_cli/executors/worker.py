@@ -203,7 +203,6 @@ def simulation() -> Simulate:
     from dynabro_cli.experiment.build import data_directory
     from dynabro_cli.experiment.data import read
     from dynabro_cli.experiment.resolve import resolve
-    from dynabro_cli.simulation.compilation import Compiler
     from dynabro_cli.simulation.need import check_room
     from dynabro_cli.simulation.placing import device_of
     from dynabro_cli.simulation.setup import simulate_run
@@ -220,12 +219,10 @@ def simulation() -> Simulate:
                 "the worker process takes the spec for another run; it has another version of "
                 "dynabro or a component"
             )
-        device, compiles = device_of(run, request.device), request.compile != "off"
-        if request.compile == "on" and run.model is not None:
-            Compiler("on", work=0, device=device)  # refused before data are read
         if request.memory_check == "all" or (
             request.memory_check == "gpu" and request.device != "cpu"
         ):
+            device, compiles = device_of(run, request.device), request.compile != "off"
             check_room(run, device, compiles=compiles, host=request.memory_check == "all")
         return simulate_run(
             run,

@@ -158,6 +158,8 @@ def simulate_run(
         )
     run = run.with_data(data_directory(data_dir))
     where = device_of(run, device)
+    if compile == "on" and run.model is not None:
+        Compiler("on", work=0, device=where)  # refused before data are read
     precision.check(run.spec.precision, str(where))
     refuse_spoilt(str(where))
     if where.type == "cuda":

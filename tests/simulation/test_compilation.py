@@ -154,7 +154,7 @@ def test_what_counts_as_a_cpp_compiler(
     monkeypatch.setenv("CXX", name)
     assert missing_tool() is None
     monkeypatch.setenv("CXX", "nosuch-c++")  # it is what torch would try, and nothing else
-    assert missing_tool() == "no C++ compiler"
+    assert missing_tool() == "CXX=nosuch-c++: there is no such compiler"
 
 
 @pytest.mark.parametrize("choice", ["auto", "on"])
@@ -222,7 +222,7 @@ def test_what_is_set_before_compiling(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_each_kind_of_processor_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def name(text: str) -> str:
-        monkeypatch.setattr(Path, "read_text", lambda *_, **__: text)
+        monkeypatch.setattr(native, "_cpu_lines", text.splitlines)
         return native.processor()
 
     core = "processor\t: {}\nmodel name\t: One\ncpu MHz\t: {}\nflags\t: fpu avx2{}\n"
@@ -421,7 +421,8 @@ def test_a_run_tells_its_work_and_records_the_reason(monkeypatch: pytest.MonkeyP
         )
     )
     assert isinstance(started, events.Started)
-    assert given == [{"choice": "on", "work": 3 * 5 * 650, "device": CPU}]
+    # the first one refuses before data are read
+    assert given == [{"choice": "on", "work": work, "device": CPU} for work in (0, 3 * 5 * 650)]
     assert json.loads(started.record["versions"])["compile"] == "off: a reason"
 
 
