@@ -837,14 +837,40 @@ FROM csv_leaderboard_mnist AS mnist;
 
 -- query: many_workers
 SELECT iif(count(*), '![many-workers](../many-workers.png)', 'The sweep `many-workers` has no runs yet, so this page claims nothing about its results.') AS picture,
-       printf('Of %d planned runs, %d were made. Mean final accuracies; a diverged run counts as 0.1:', planned('many-workers'), count(*)) AS runs
+       printf('Of %d planned runs, %d were made. Mean final accuracies of SGD / momentum 0.9 / DynaBRO; a diverged run counts as 0.1:', planned('many-workers'), count(*)) AS runs
 FROM counted WHERE sweep = 'many-workers' AND status IN ('finished', 'diverged');
 
+-- setup: many_workers_rows
+CREATE VIEW many_workers_runs AS
+  SELECT iif(attack = 'alie', 'ALIE', 'sign flips') AS attack, participation, iif(pre_aggregators = 'none', '', pre_aggregators || '+') || aggregator AS rule, workers, seed, status = 'diverged' AS diverged,
+         CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE 'momentum 0.9' END AS method, final_accuracy AS accuracy
+  FROM counted WHERE sweep = 'many-workers' AND status IN ('finished', 'diverged');
+CREATE TABLE many_workers_rows AS
+  SELECT attack, participation, rule, method, avg(accuracy) FILTER (WHERE workers = 500) - avg(accuracy) FILTER (WHERE workers = 50) AS change, cell(accuracy, diverged) FILTER (WHERE workers = 50) AS m50,
+         cell(accuracy, diverged) FILTER (WHERE workers = 200) AS m200, cell(accuracy, diverged) FILTER (WHERE workers = 500) AS m500
+  FROM many_workers_runs GROUP BY 1, 2, 3, 4;
+CREATE TABLE many_workers_pairs AS  -- DynaBRO against each other method behind a rule at equal seeds, with Holm's p over the six tests of an attack, a participation and a number of workers
+  WITH pairs AS (SELECT attack, participation, workers, rule, theirs.method AS rival, count(*) AS n, avg(ours.accuracy - theirs.accuracy) AS gain, paired_p(ours.accuracy - theirs.accuracy) AS p
+                 FROM many_workers_runs AS ours JOIN many_workers_runs AS theirs USING (attack, participation, workers, rule, seed) WHERE ours.method = 'DynaBRO' AND theirs.method <> 'DynaBRO' GROUP BY 1, 2, 3, 4, 5),
+       ranked AS (SELECT *, p * (7 - rank() OVER (PARTITION BY attack, participation, workers ORDER BY p)) AS steps FROM pairs WHERE p IS NOT NULL)
+  SELECT *, min(1, max(steps) OVER (PARTITION BY attack, participation, workers ORDER BY p)) AS holm FROM ranked UNION ALL SELECT *, NULL, NULL FROM pairs WHERE p IS NULL;
+
 -- query: many_workers_means
-SELECT iif(attack = 'alie', 'ALIE', 'sign flips') AS attack, participation, CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE 'momentum 0.9' END AS method,
-       iif(pre_aggregators = 'none', '', pre_aggregators || '+') || aggregator AS rule, cell(final_accuracy, status = 'diverged') FILTER (WHERE workers = 50) AS "m = 50",
-       cell(final_accuracy, status = 'diverged') FILTER (WHERE workers = 200) AS "m = 200", cell(final_accuracy, status = 'diverged') FILTER (WHERE workers = 500) AS "m = 500"
-FROM counted WHERE sweep = 'many-workers' AND status IN ('finished', 'diverged') GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 4, 3;
+SELECT attack, participation, rule, printf('%s / %s / %s', coalesce(max(m50) FILTER (WHERE method = 'SGD'), '-'), coalesce(max(m50) FILTER (WHERE method = 'momentum 0.9'), '-'), coalesce(max(m50) FILTER (WHERE method = 'DynaBRO'), '-')) AS "m = 50",
+       printf('%s / %s / %s', coalesce(max(m200) FILTER (WHERE method = 'SGD'), '-'), coalesce(max(m200) FILTER (WHERE method = 'momentum 0.9'), '-'), coalesce(max(m200) FILTER (WHERE method = 'DynaBRO'), '-')) AS "m = 200",
+       printf('%s / %s / %s', coalesce(max(m500) FILTER (WHERE method = 'SGD'), '-'), coalesce(max(m500) FILTER (WHERE method = 'momentum 0.9'), '-'), coalesce(max(m500) FILTER (WHERE method = 'DynaBRO'), '-')) AS "m = 500",
+       coalesce(group_concat(method, ', ') FILTER (WHERE abs(change) > 0.05), iif(count(change), 'no method', '-')) AS "m matters to"
+FROM many_workers_rows GROUP BY 1, 2, 3;
+
+-- query: many_workers_tests
+WITH texts AS (SELECT *, printf('%+.3f, %s', gain, iif(holm <= 0.05, iif(gain > 0, 'ahead', 'behind'), 'undecided')) || iif(holm IS NULL, '', printf(', p %.3f', holm)) || iif(n < 3, printf(', %d of 3 seeds', n), '') AS text FROM many_workers_pairs)
+SELECT attack, participation, rule, rival AS "DynaBRO against", max(text) FILTER (WHERE workers = 50) AS "m = 50", max(text) FILTER (WHERE workers = 200) AS "m = 200", max(text) FILTER (WHERE workers = 500) AS "m = 500"
+FROM texts GROUP BY 1, 2, 3, 4;
+
+-- query: many_workers_counts
+SELECT printf('Of %d tests of DynaBRO against another method, it is ahead in %d and behind in %d, and the others are undecided. The table has its mean difference and p with Holm''s correction. The number of workers matters in %d of %d cases.', count(*), coalesce(sum(holm <= 0.05 AND gain > 0), 0), coalesce(sum(holm <= 0.05 AND gain < 0), 0),
+              (SELECT count(*) FROM many_workers_rows WHERE abs(change) > 0.05), (SELECT count(change) FROM many_workers_rows)) AS text
+FROM many_workers_pairs;
 
 -- query: many_workers_state
 SELECT iif(count(*), 'a sweep of its own', 'not run') AS text FROM counted WHERE sweep = 'many-workers' AND status IN ('finished', 'diverged');

@@ -8,11 +8,16 @@ import importlib.util
 import os
 import re
 import sqlite3
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
+from random import Random
 from types import ModuleType
 
 import pytest
+from scipy.stats import ttest_rel
 
+from dynabro_cli.analysis.paired_tests import holm
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY
 from dynabro_cli.store.open.engine import open_for_writing
 
@@ -46,6 +51,12 @@ PAPER = os.environ.get("DYNABRO_TEST_PAPER", "")
 SYMBOLS = "alpha beta delta epsilon eta lambda sigma theta floor log max Jmax methodName"
 """LaTeX commands that are read as words; all others are ignored."""
 
+WORDS = ("ahead", "behind")
+
+
+def paired_p(theirs: Sequence[float], ours: Sequence[float]) -> float:
+    return float(ttest_rel(ours, theirs).pvalue)
+
 
 @pytest.fixture(scope="module")
 def render() -> ModuleType:
@@ -55,6 +66,65 @@ def render() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_many_workers_are_judged_by_the_sweeps_rule(render: ModuleType) -> None:
+    """Six paired t-tests have one correction; the number of workers matters from 0.05 on."""
+    random, blocks = Random(0), {name: sql for _, name, sql in render.blocks(PLOTS / "numbers.sql")}
+    connection = sqlite3.connect(":memory:")
+    for name, count, function in (("paired_p", 1, render.paired_p), ("cell", 2, render.cell)):
+        connection.create_aggregate(name, count, render.over_rows(function))
+    connection.execute(
+        "CREATE TABLE counted (sweep, status, attack, participation, pre_aggregators, aggregator, "
+        "workers, seed, method, final_accuracy)"
+    )
+    ahead = {"sgd": 0.0, "momentum": 0.02, "dynabro": 0.1}
+    numbers: dict[tuple[str, ...], list[float]] = {}
+    for attack, workers, rule, method in product(
+        ("alie", "sf:negates=gradient"), (50, 500), ("none cwtm", "nnm cwtm", "none gm"), ahead
+    ):
+        mean = 0.5 + ahead[method] + (0.2 if method == "sgd" and workers == 500 else 0)
+        key = (attack, str(workers), rule, method)
+        numbers[key] = [mean + random.gauss(0, 0.01) for _ in range(3)]
+        for seed, accuracy in enumerate(numbers[key]):
+            where = (attack, 0.2, *rule.split(), workers, seed, method, accuracy)
+            connection.execute(
+                "INSERT INTO counted VALUES ('many-workers', 'finished', ?,?,?,?,?,?,?,?)", where
+            )
+    connection.executescript(blocks["many_workers_rows"])
+    for attack, words in (("alie", "ALIE"), ("sf:negates=gradient", "sign flips")):
+        for workers in ("50", "500"):
+            pairs = [
+                (rule, rival, paired_p(numbers[attack, workers, rule, rival], dynabro))
+                for rule in ("none cwtm", "nnm cwtm", "none gm")
+                for dynabro in (numbers[attack, workers, rule, "dynabro"],)
+                for rival in ("sgd", "momentum")
+            ]
+            expected = {
+                (rule.replace("none ", "").replace(" ", "+"), rival): corrected
+                for (rule, rival, _), corrected in zip(
+                    pairs, holm([p for _, _, p in pairs]), strict=True
+                )
+            }
+            stored = {
+                (rule, {"SGD": "sgd"}.get(rival, "momentum")): corrected
+                for rule, rival, corrected in connection.execute(
+                    "SELECT rule, rival, holm FROM many_workers_pairs "
+                    "WHERE attack = ? AND workers = ?",
+                    (words, int(workers)),
+                )
+            }
+            assert stored == pytest.approx(expected)
+    for *_, small, _, large, matters in connection.execute(blocks["many_workers_means"]):
+        assert small.count(" / ") == large.count(" / ") == 2
+        assert matters == "SGD"
+    texts = [text for row in connection.execute(blocks["many_workers_tests"]) for text in row[4:]]
+    (counts,) = connection.execute(blocks["many_workers_counts"]).fetchone()
+    won, lost = (sum(f", {word}, " in (text or "") for text in texts) for word in WORDS)
+    assert won > 0 < lost
+    assert f"Of 24 tests of DynaBRO against another method, it is ahead in {won}" in counts
+    assert f"behind in {lost}," in counts
+    assert "matters in 6 of 18 cases" in counts
 
 
 @pytest.mark.thorough
