@@ -27,6 +27,7 @@ RUNS = (
     ("digits", "cnn-digits", "dynabro", "nnm+cwtm", "ipm", 120),
     ("digits", "cnn-digits", "sgd", "signguard", "alie", 60),
     ("digits", "mlp", "momentum:beta=0.9", "krum", "alie", 120),
+    ("digits", "mlp", "dynabro:filter=option2", "mfm", "sf", 120),
     ("digits", "cnn-cifar", "momentum:beta=0.9", "cwmed", "ipm", 6),
     ("mnist", "cnn-mnist", "momentum:beta=0.9", "cwtm", "sf", 40),
 )
