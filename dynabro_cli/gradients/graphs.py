@@ -36,6 +36,8 @@ CHECK = 1024
 """Replays of a graph from one check to the next; before, the replays 1, 2, 4, 8 and so on are
 checked.
 """
+DISTURBED = 100
+"""Replays of a run among which the first one after other work on the GPU is checked, too."""
 MOST_GRAPHS = 64
 """Graphs of a run: each takes up to 1 MB of a GPU, which the estimated need does not include."""
 ALIGNED = 8
@@ -74,11 +76,16 @@ class Graphed:
     round's form is everything in ``inputs`` except for the values of tensors, and the names, shapes
     and types of the states. The form determines which numbers are None.
 
-    At the replays 1, 2, 4, 8, ... of a graph up to 1,024, and at every 1,024th, the round is made
-    twice from copies, eagerly and by the graph. If a bit differs at the first one, the eager round
+    At the replays 1, 2, 4, 8, ... of a graph up to 1,024, at every 1,024th, and at the next one
+    after ``disturbed`` was set, the round is made twice from copies, eagerly and by the graph. If a
+    bit differs at the first one, the eager round
     counts, and the form is eager from then on. So is a form that cannot be captured or whose graph
     does not fit into the memory, any further form after 64 graphs, and any further form of a
     process in which a capture has failed.
+
+    Attributes:
+        disturbed: Set it to True after other work on the GPU, such as an evaluation, which may
+            use memory that a wrong graph reads; ignored after 100 replays.
 
     Args:
         function: The function.
@@ -109,6 +116,7 @@ class Graphed:
         # all forms share places, so that the next round finds its states in place
         self._places: dict[Hashable, list[Tensor]] = {}
         self._replays = 0
+        self.disturbed = False
 
     @property
     def state(self) -> str:
@@ -144,7 +152,8 @@ class Graphed:
         send(packed(given), self._device, graph.row)
         _move(held, graph.places)
         self._replays += 1
-        if replay % CHECK and replay & (replay - 1):
+        disturbed, self.disturbed = self.disturbed and self._replays <= DISTURBED, False
+        if replay % CHECK and replay & (replay - 1) and not disturbed:
             graph.start()
         elif not self._agrees(graph, state):
             if replay > 1:

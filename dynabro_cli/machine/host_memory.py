@@ -38,9 +38,8 @@ def _available() -> Iterator[int]:
         if line.startswith("MemAvailable:"):
             yield int(line.split()[1]) * 1024
             return
-    if "SC_PHYS_PAGES" in os.sysconf_names:
-        level = system_value("kern.memorystatus_level") or bytes([100])
-        yield os.sysconf("SC_PHYS_PAGES") * PAGE * int.from_bytes(level, "little") // 100
+    level = system_value("kern.memorystatus_level") or bytes([100])
+    yield os.sysconf("SC_PHYS_PAGES") * PAGE * int.from_bytes(level, "little") // 100
 
 
 def _free_in_groups(process: Path, groups: Path) -> Iterator[int]:

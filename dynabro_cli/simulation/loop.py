@@ -397,6 +397,8 @@ class Simulation:
         seed = self._parts.streams.integer("evaluation", totals.rounds)
         with seeded(seed, problem.x.device):  # a model or a metric may draw
             score, held_out, metrics = problem.evaluate(), problem.validate(), problem.metrics()
+        if self._graphed is not None:
+            self._graphed.disturbed = True
         loss, count = torch.stack([self._loss, self._loss_count]).tolist()
         train_loss = loss / count if count else None
         self._loss.zero_()

@@ -359,6 +359,59 @@ def test_checks_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checked == [1, 2, 4, 8, 12]
 
 
+@pytest.mark.parametrize(
+    ("most", "expected"), [(100, {10, 20, 30, 40}), (20, {10, 20}), (0, set())]
+)
+def test_the_first_replay_after_an_evaluation_is_checked(
+    most: int, expected: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An evaluation uses memory of the GPU, which a graph with a tensor that was freed reads."""
+    checked = set[int]()
+    check = Graphed._agrees
+
+    def watch(self: Graphed, graph: Any, state: Any) -> bool:
+        checked.add(state.round)
+        return check(self, graph, state)
+
+    monkeypatch.setattr(graphs, "DISTURBED", most)
+    monkeypatch.setattr(Graphed, "_agrees", watch)
+    made = simulation(recorded, attack="none", budget=45, eval_every=10)
+    with torch.no_grad():
+        list(made.events())
+    # the replays 1, 2, 4, 8 and 16 are in the rounds 2, 3, 5, 9 and 17
+    assert {2, 3, 5, 9, 17} <= checked
+    assert checked & {10, 20, 30, 40} == expected
+
+
+def test_a_graph_that_an_evaluation_spoils_ends_the_run() -> None:
+    made = simulation(recorded, attack="none", budget=100, eval_every=11)
+    evaluate, spoilt = made._parts.problem.evaluate, list[int]()
+
+    def spoil() -> Any:
+        score = evaluate()
+        if made._state.round == 22:  # replays 16 and 32 are checked anyway, and 21 comes next
+            spoilt.append(1)
+        return score
+
+    def capture(run: Callable[[], Any]) -> Any:
+        start, (numbers, measured) = recorded(run)
+
+        def replay() -> None:
+            start()
+            if spoilt:
+                numbers[0] *= 1 + 2.0**-50
+
+        return replay, (numbers, measured)
+
+    made._parts.problem.evaluate = spoil  # type: ignore[method-assign]
+    made._graphed = made._by_graphs(capture)
+    with (
+        pytest.raises(DoubtfulRunError, match="replay 21 of a CUDA graph differs"),
+        torch.no_grad(),
+    ):
+        list(made.events())
+
+
 @pytest.mark.parametrize("error", ["CUDA error", "", "memory"])
 def test_what_cannot_be_captured_is_eager(error: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def capture(run: Callable[[], Any]) -> Any:
