@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dynabro_cli.gradients.engine import LOOP, MAPPED, SHARED, WorkerGradients
@@ -112,3 +115,54 @@ def test_sizes() -> None:
     count = sum(parameter.numel() for parameter in model.parameters())
     assert count == 135 * 64 + 4 * (12 * 64**2 + 13 * 64) + 128 + 103 * 65
     assert 190_000 < count < 230_000
+
+
+class AtEach(nn.Module):
+    """Logits at each position of a text, or of a row of numbers: [n, k] -> [n, k, classes]."""
+
+    def __init__(self, embeds: bool) -> None:
+        super().__init__()
+        self.first = nn.Embedding(CLASSES, 4) if embeds else nn.Linear(1, 4)
+        self.last, self.embeds = nn.Linear(4, CLASSES), embeds
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last(torch.tanh(self.first(x if self.embeds else x.unsqueeze(-1))))
+        return out
+
+
+def at_each(logits: Tensor, targets: Tensor) -> Tensor:
+    """The cross-entropy of each position [n, k]."""
+    return F.cross_entropy(logits.movedim(-1, 1), targets, reduction="none")
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize("kind", ["table", "flat table", "numbers", "tokens"])
+def test_tables_with_a_target_for_each_row_or_each_position(kind: str, batches: int) -> None:
+    table = [nn.Linear(LENGTH, 8), nn.ReLU(), nn.Linear(8, CLASSES)]
+    model = {
+        "table": lambda: nn.Sequential(*table),
+        "flat table": lambda: nn.Sequential(nn.Flatten(), *table),
+        "numbers": lambda: AtEach(False),
+        "tokens": lambda: AtEach(True),
+    }[kind]()
+    model = seeded(lambda: model).double()
+    loss = None if "table" in kind else at_each
+    shape, drawn = (3, 4, LENGTH), generator(1)
+    inputs = (
+        torch.randint(CLASSES, shape, generator=drawn)
+        if kind == "tokens"
+        else torch.randn(shape, generator=drawn, dtype=torch.float64)
+    )
+    targets = torch.randint(CLASSES, shape[:2] if loss is None else shape, generator=drawn)
+    engine = WorkerGradients(model, 3, loss=loss)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a slower way
+        losses = engine(inputs, targets, batches, ())
+    assert engine.kind == SHARED
+    for worker in range(3):
+        mean = (loss or F.cross_entropy)(model(inputs[worker]), targets[worker]).mean()
+        gradient = torch.autograd.grad(mean, list(model.parameters()))
+        expected = torch.cat([part.flatten() for part in gradient])
+        torch.testing.assert_close(engine.matrix[worker], expected, rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(losses[worker].double(), mean.detach(), rtol=1e-12, atol=0.0)
+    assert torch.equal(engine.logits(inputs[0]), model(inputs[0]))
