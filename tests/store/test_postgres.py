@@ -705,3 +705,43 @@ def test_a_server_is_given_back_its_connections(engine: Engine, database: str) -
     )
     with contextlib.closing(connect(database)) as connection:
         assert connection.execute(sql).fetchall() == [(0,)]
+
+
+CUT = """
+import sys
+from dynabro_cli.errors import DynabroError
+from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.store.read.queries import query
+from sqlalchemy import event
+from tests.postgres import cut_connections
+
+def lose(raw, record):
+    def fail():
+        raise raw.OperationalError("the connection is lost")
+    raw.OperationalError = __import__("psycopg").OperationalError
+    raw.close = fail
+
+engine = open_read_only(sys.argv[1])
+event.listen(engine, "connect", lose)
+rows = iter(query(engine, "SELECT a.i FROM generate_series(1, 3000000) AS a(i)").rows)
+next(rows)
+cut_connections(sys.argv[1])
+try:
+    for row in rows:
+        pass
+except DynabroError as error:
+    sys.exit(error.exit_code)
+"""
+"""Loses the connection while rows are read, and cannot close it, either."""
+
+
+def test_the_pool_prints_no_traceback(postgres_with_tables: str) -> None:
+    """A process without handlers of logs, as the command is; pytest has handlers."""
+    ended = subprocess.run(
+        [sys.executable, "-c", CUT, postgres_with_tables],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr, ended.stdout) == (75, "", "")

@@ -18,8 +18,9 @@ from dynabro_cli.store.open.translation import REACHED, READ_ONLY, busy_seconds,
 
 T = TypeVar("T")
 
-# what it logs on lost connections is raised, too
-logging.getLogger("psycopg").addHandler(logging.NullHandler())
+# what they log on lost connections is raised, too; without a handler, Python prints it
+for library in ("psycopg", "sqlalchemy.pool"):
+    logging.getLogger(library).addHandler(logging.NullHandler())
 
 PAUSE_SECONDS = 0.5
 """Pause between two attempts to reach a server."""
