@@ -99,6 +99,8 @@ def test_only_one_module_counts_folders() -> None:
     counts = [
         path.relative_to(ROOT).as_posix()
         for path in Path(ROOT).rglob("*.py")
-        if re.search(r"__file__\)?[)]*\.parent|dirname\(|__path__\[0\]", path.read_text("utf-8"))
+        if re.search(
+            r"__file__\)*\.parent|dirname\(__file__|__path__\[0\]", path.read_text("utf-8")
+        )
     ]
     assert counts == ["package.py"]
