@@ -26,7 +26,7 @@ from dynabro_cli.components.digests import digests_of
 from dynabro_cli.errors import DynabroError, NotFoundError, RunError, SpecError
 from dynabro_cli.executors._api import Options, Outcome
 from dynabro_cli.executors.backends import ray as ray_cluster
-from dynabro_cli.executors.backends.ray import Share
+from dynabro_cli.executors.backends.ray.shares import Share
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.open.engine import open_for_writing

@@ -21,8 +21,8 @@ import ray
 from dynabro_cli.errors import DisconnectedError, last_line
 from dynabro_cli.events import Started
 from dynabro_cli.executors.backend import Ended, Message
-from dynabro_cli.executors.backends.ray import Share
 from dynabro_cli.executors.backends.ray.node import make
+from dynabro_cli.executors.backends.ray.shares import Share
 from dynabro_cli.executors.worker import MemoryCheck, Request
 
 TAKE_SECONDS = 1.0
