@@ -256,7 +256,7 @@ def tick(runs: pd.DataFrame, column: str, value: Any) -> str:
     if column == "switching" and is_number(runs, column):
         first = runs[runs["switching"] == value].iloc[0]
         return switching_rate(first["spec"]["switching"])
-    return short(str(value), 24)
+    return short(str(value))
 
 
 def axis_label(runs: pd.DataFrame, column: str) -> str:

@@ -33,8 +33,12 @@ HIGH = 12.0
 """Height in inches that is added to a picture to measure its words."""
 STEP = 2.0
 """Points by which a note at the data moves until it is free of others."""
-UPRIGHT = 14
-"""Letters of an upright word that is not broken."""
+CUT, NEAR_ZERO = "cut", 0.25
+"""Label of panels whose vertical axis is marked, and the largest share of its end at which it
+begins near 0.
+"""
+LEAST, UPRIGHT = 8, 14
+"""Letters of a line, and of an upright word, that are not broken."""
 APART, SLACK = 2.0, 1.0
 """Pixels between words side by side, and by which boxes of words may overlap."""
 
@@ -50,7 +54,7 @@ def fit(figure: Figure, tallest: float = math.inf) -> None:
     wanted = min(figure.get_figheight(), tallest)
     figure.set_figheight(wanted + HIGH)  # room for all words, so that they can be measured
     _drop_repeated(figure)
-    for _ in range(3):  # what is broken or turned changes the size of the panels
+    for _ in range(4):  # what is broken or turned changes the size of the panels
         figure.draw_without_rendering()
         for text in (*figure.texts, *_of_legends(figure)):
             _break(text, (0.98 if text in figure.texts else 0.8) * figure.bbox.width)
@@ -165,6 +169,7 @@ def _arrange(axes: Axes) -> float:
         names = _ticks(axes.yaxis)
         if max((text.get_window_extent().width for text in names), default=0) > room:
             _relabel(axes.yaxis, int(room / _letter(names)))
+    _show_cut(axes)
     notes = [text for text in axes.texts if isinstance(text, Annotation)]
     for number, note in enumerate(notes):
         others = [other.get_window_extent() for other in notes[:number]]
@@ -172,13 +177,36 @@ def _arrange(axes: Axes) -> float:
             across, up = note.xyann
             note.xyann = across, up + math.copysign(STEP, up)
     below, cells = _ticks(axes.xaxis), _cells(axes)
-    if _crowding(below, 0) > 1 and below[0].get_rotation() != 90:
+    if below and below[0].get_rotation() == 90:
+        _break_upright(axes.xaxis, below)
+    elif _crowding(below, 0) > 1:
         _turn(axes.xaxis, below)
     if _crowding(cells, 0) > 1:
         for text in cells:
-            text.set_rotation(90)
+            text.set(rotation=90, text=text.get_text().replace("-\n", "-"))
     names = _ticks(axes.yaxis) if _has_words(axes.yaxis) else []
     return max(_crowding(names, 1), _crowding(cells, 1))
+
+
+def _show_cut(axes: Axes) -> None:
+    """Begin a vertical axis at 0 that begins near 0, and mark it if it begins above."""
+    low, high = axes.get_ylim()
+    marked = axes.get_label() in ("<colorbar>", CUT)
+    if marked or axes.get_yscale() != "linear" or not 0 < low < high:
+        return
+    if low < NEAR_ZERO * high:
+        axes.set_ylim(bottom=0)
+        return
+    axes.set_label(CUT)
+    axes.plot(
+        [0, 0],
+        [0.03, 0.06],
+        color="black",
+        marker=[(-1, -0.5), (1, 0.5)],
+        linestyle="none",
+        transform=axes.transAxes,
+        clip_on=False,
+    )
 
 
 def _crowding(texts: Sequence[Text], along: int) -> float:
@@ -201,25 +229,32 @@ def _crowding(texts: Sequence[Text], along: int) -> float:
 
 
 def _turn(axis: Axis, labels: Sequence[Text]) -> None:
-    """Break words below or above a panel at the width of their places, or else turn them upright,
-    in as many lines as their places are wide.
-    """
-    middles = sorted(text.get_window_extent().get_points()[:, 0].mean() for text in labels)
-    place = min(np.diff(middles)) - APART
-    whole = [text.get_text() for text in labels]
-    letters = int(place / _letter(labels))
-    if any(len(line) > letters for text in whole for line in in_lines(text, letters).split("\n")):
-        high = 1.1 * max(text.get_window_extent().height for text in labels)
+    """Break words below or above a panel at the width of their places, or turn them upright."""
+    letters = int(_place(labels) / _letter(labels))
+    lines = [line for text in labels for line in in_lines(text.get_text(), letters).split("\n")]
+    if max(map(len, lines)) > letters:
         axis.set_tick_params(rotation=90)
-        longest = max(map(len, whole))
-        letters = next(
-            letters
-            for letters in range(min(UPRIGHT, longest), longest + 1)
-            if max(in_lines(text, letters, cut=True).count("\n") for text in whole) * high
-            <= place - high
-            or letters == longest
-        )
-    _relabel(axis, letters)
+    else:
+        _relabel(axis, letters)
+
+
+def _break_upright(axis: Axis, labels: Sequence[Text]) -> None:
+    """Break upright words into as many lines as their places are wide."""
+    words = [text.get_text() for text in labels]
+    high = 1.25 * min(text.get_window_extent().width for text in labels)
+    longest = max(len(line) for text in words for line in text.split("\n"))
+    if longest > UPRIGHT and _has_words(axis):
+        most = int(_place(labels) / high)
+        for letters in range(UPRIGHT, longest):
+            if all(in_lines(text, letters, cut=True).count("\n") < most for text in words):
+                _relabel(axis, letters)
+                break
+
+
+def _place(labels: Sequence[Text]) -> float:
+    """Return the least distance of two words along x."""
+    middles = sorted(text.get_window_extent().get_points()[:, 0].mean() for text in labels)
+    return float(min(np.diff(middles), default=0)) - APART
 
 
 def _has_words(axis: Axis) -> bool:
@@ -246,6 +281,6 @@ def _break(text: Text, room: float) -> None:
     along = 1 if text.get_rotation() == 90 else 0
     whole = text.get_text()
     longest = max(map(len, whole.split("\n")))
-    while text.get_window_extent().size[along] > room and longest > 1:
+    while text.get_window_extent().size[along] > room and longest > LEAST:
         longest -= 1
         text.set_text(in_lines(whole, longest, cut=True))

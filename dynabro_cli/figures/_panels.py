@@ -32,8 +32,9 @@ from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, narrow, no
 
 ACCURACY = "test accuracy"
 SAMPLES = "samples of all workers"
-DIVERGED = "black"
-"""Colour of crosses, and of their texts; red and the colour of DynaBRO are alike to some."""
+NEAR = 0.1
+"""Share of the range of a panel's runs, or of all accuracies, within which a run is near a mean."""
+SCATTERED = "hollow: single runs, as none is near their mean"
 SHARES = (0.0, 1.0)
 """Limits of numbers that are accuracies, which a matrix has without the zero before the point."""
 MOST_TICKS = 16
@@ -110,7 +111,7 @@ def draw_finals(
     series: str = "series",
     value: str = "final_accuracy",
     line: bool = True,
-) -> None:
+) -> bool:
     """Draw the mean of each series at each place, a little apart, so that none hides another, and
     its spread.
 
@@ -127,21 +128,31 @@ def draw_finals(
         series: Column with the series.
         value: Column of ``runs`` with the number.
         line: Join the means of a series, as along numbers, or keep them apart, as for words.
+
+    Returns:
+        True if a mean is drawn as its runs, because none is near it.
     """
+    finite, scattered = runs[value][np.isfinite(runs[value])], False
+    near = NEAR * (1 if value in ACCURACIES else finite.max() - finite.min())
     shift = min(0.08 if line else 0.2, (0.5 if line else 0.7) / max(1, len(looks)))
     order = list(places)
     for number, (name, look) in enumerate(looks.items()):
         points = numbers[numbers[series] == name].set_index(x).reindex(order)
         points = points.assign(mean=points["mean"].replace(np.inf, np.nan))
         at = np.arange(len(order)) + shift * (number - (len(looks) - 1) / 2)
-        several = (points["n"] > 1) & points["mean"].notna()
+        own = runs[(runs[series] == name) & runs[x].isin(order)]
+        away = (own[value] - points["mean"].reindex(own[x]).to_numpy()).abs().groupby(own[x]).min()
+        alone = (away.reindex(order) > near) & (points["n"] > 1)
+        least = own.groupby(x)[value].min().reindex(order)
+        scattered |= bool(alone.any())
+        several = (points["n"] > 1) & points["mean"].notna() & ~alone
         ends = [
             (points["mean"] - points["low"]).where(several, 0).fillna(0),
             (points["high"] - points["mean"]).where(several, 0).fillna(0),
         ]
         axes.errorbar(
             at,
-            points["mean"],
+            points["mean"].mask(alone),
             ends,
             color=look.color,
             marker=look.marker,
@@ -149,7 +160,7 @@ def draw_finals(
             elinewidth=0.8,
         )
         few = [place for place in order if not several[place] or points["n"][place] < FEW]
-        shown = runs[(runs[series] == name) & runs[x].isin(few)]
+        shown = own[own[x].isin(few)]
         axes.plot(
             [at[order.index(place)] for place in shown[x]],
             shown[value].replace(np.inf, np.nan),
@@ -159,12 +170,22 @@ def draw_finals(
             alpha=0.7,
             zorder=4,
         )
-        mark_diverged(axes, at, points)
+        single = own[own[x].isin([place for place in order if alone[place]])]
+        axes.plot(
+            [at[order.index(place)] for place in single[x]],
+            single[value],
+            look.marker,
+            color=look.color,
+            markerfacecolor="white",
+            zorder=4,
+        )
+        mark_diverged(axes, at, points.assign(mean=points["mean"].mask(alone, least)), look.color)
     step = -(-len(order) // MOST_TICKS)
     words = list(places.values())[::step]
     axes.set_xticks(range(0, len(order), step), words)
     axes.set_xlim(-0.5, len(places) - 0.5)
     axes.grid(axis="x", visible=False)
+    return scattered
 
 
 def cut_at_one(axes: Axes, value: str) -> None:
@@ -205,10 +226,10 @@ def draw_curves(
         )
         # the loss of a run that diverged is not finite
         last = curve[np.isfinite(curve["mean"])].tail(1)
-        mark_diverged(axes, last[x], last)
+        mark_diverged(axes, last[x], last, line.color)
 
 
-def mark_diverged(axes: Axes, x: Any, points: pd.DataFrame) -> None:
+def mark_diverged(axes: Axes, x: Any, points: pd.DataFrame, color: str) -> None:
     """Put a cross over the points with a diverged run, at the top if the mean is infinite, and
     their number.
     """
@@ -223,7 +244,7 @@ def mark_diverged(axes: Axes, x: Any, points: pd.DataFrame) -> None:
             [y],
             "x",
             transform=place,
-            color=DIVERGED,
+            color=color,
             markersize=7,
             markeredgewidth=1.2,
             path_effects=[withStroke(linewidth=2.4, foreground="white")],
@@ -237,7 +258,7 @@ def mark_diverged(axes: Axes, x: Any, points: pd.DataFrame) -> None:
             xycoords=place,
             textcoords="offset points",
             ha="center",
-            color=DIVERGED,
+            color=color,
             fontsize=note_size(5.0),
         )
 
@@ -357,7 +378,7 @@ def _seeds(numbers: pd.DataFrame, spread: str) -> str:
     words = f"mean and {spread}, {seeds}" if most > 1 and spread else seeds
     if as_points and 1 < most < FEW:
         words = f"mean, {spread} and runs as points, {seeds}"
-    return words + ("; black cross: runs diverged, of all" if numbers["diverged"].sum() else "")
+    return words + ("; x: runs diverged, of all" if numbers["diverged"].sum() else "")
 
 
 def finite_limits(means: pd.Series[Any]) -> tuple[float, float]:

@@ -154,6 +154,9 @@ LINES = (
     Line("#999933", ">", (0, (2, 1, 1, 1))),
     Line("#332288", "p", (0, (8, 1, 1, 1))),
     Line("#AA4499", "*", (0, (3, 2))),
+    Line("#117733", "8", (0, (4, 1, 1, 1))),
+    Line("#CC6677", "p", (0, (5, 1))),
+    Line("#88CCEE", "d", (0, (1, 1))),
 )
 KNOWN = {
     "DynaBRO": 0,
@@ -169,6 +172,9 @@ KNOWN = {
     "\N{GREEK SMALL LETTER MU}\N{SUPERSCRIPT TWO}-SGD": 6,
     "DeMoA": 7,
     "Byz-NSGDM": 12,
+    **dict.fromkeys(("DynaBRO, option1", "option 1"), 13),
+    **dict.fromkeys(("DynaBRO, adaptive", "option 2, adaptive"), 14),
+    "DynaBRO, clip=4": 15,
 }
 """Places of methods in ``LINES``, by their label: they look the same in all figures and in
 reports.
@@ -184,15 +190,23 @@ STRENGTHS = (
 
 
 def looks(labels: Mapping[str, str]) -> dict[str, Line]:
-    """Return a look for each label: methods have fixed ones.
+    """Return a look for each label: methods have fixed ones, and their colours also if the label
+    goes on, as in "SGD, cwtm".
 
-    Others have one that follows from the label, or the next that is free.
+    Others have a look that follows from the label, or the next that is free.
     """
     places = {name: KNOWN[label] for name, label in labels.items() if label in KNOWN}
+    methods = {
+        name: max((method for method in KNOWN if f"{label},".startswith(f"{method},")), default="")
+        for name, label in labels.items()
+    }
     for name, label in labels.items():
         if name not in places:
             # hash() of a text is another number in each process
-            first = zlib.crc32(label.encode())
+            first = KNOWN.get(methods[name], zlib.crc32(label.encode()))
             near = [(first + step) % len(LINES) for step in range(len(LINES))]
             places[name] = next((place for place in near if place not in places.values()), near[0])
-    return {name: LINES[places[name]] for name in labels}
+    return {
+        name: LINES[places[name]]._replace(color=LINES[KNOWN.get(method, places[name])].color)
+        for name, method in methods.items()
+    }

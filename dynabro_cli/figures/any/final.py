@@ -18,7 +18,14 @@ from dynabro_cli.analysis.columns import (
 )
 from dynabro_cli.analysis.results import Results
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._panels import cut_at_one, draw_finals, legend, panel_grid, write_title
+from dynabro_cli.figures._panels import (
+    SCATTERED,
+    cut_at_one,
+    draw_finals,
+    legend,
+    panel_grid,
+    write_title,
+)
 from dynabro_cli.figures._tables import as_table
 from dynabro_cli.figures.any._choice import apart, default_facet, panels_of, series_of, whole_rules
 
@@ -45,14 +52,17 @@ def draw(results: Results, choice: Choice) -> Drawn:
     numbers = final_values(named, list(kept), metric.final, interval=choice.spread != "std")
     panels = panels_of(series.runs, numbers, facet, choice)
     figure, axes = panel_grid(len(panels), sharey=not choice.free_y)
-    line = is_number(runs, x)
+    line, scattered = is_number(runs, x), False
     for panel, (title, part, points) in zip(axes, panels, strict=True):
         values = set(part[x])
         places = choice.arranged([place for place in ordered(runs, x) if place in values])
         ticks = {place: choice.label(place, tick(part, x, place)) for place in places}
-        draw_finals(panel, points, part, ticks, series.lines, x=x, value=metric.final, line=line)
+        scattered |= draw_finals(
+            panel, points, part, ticks, series.lines, x=x, value=metric.final, line=line
+        )
         cut_at_one(panel, metric.final)
         panel.set(title=short(title), xlabel=axis_label(part, x), ylabel=metric.title)
     legend(figure, series.labels, series.lines, series.title)
-    write_title(figure, named, numbers, choice.spread, shown=[*series.parts, x, facet])
+    what = SCATTERED if scattered else ""
+    write_title(figure, named, numbers, choice.spread, what=what, shown=[*series.parts, x, facet])
     return Drawn(figure, numbers, as_table(numbers, by))

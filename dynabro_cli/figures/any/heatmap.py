@@ -32,6 +32,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.effect import READING
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._panels import draw_matrix, finite_limits, panel_grid, write_title
+from dynabro_cli.figures._style import narrow
 from dynabro_cli.figures.any._choice import apart, panels_of, whole_rules
 
 MIXED = ("precision", "validation")
@@ -94,9 +95,9 @@ def draw(results: Results, choice: Choice) -> Drawn:
         )
         panel.set_yticks(range(len(rows)), [short(choice.label(value), 44) for value in rows])
         panel.set(title=short(title), xlabel=axis_label(results.runs, x))
-    figure.colorbar(
-        mesh, ax=axes, label=metric.title, shrink=min(0.9, 4.0 / figure.get_figheight()), pad=0.02
-    )
+    if not narrow():
+        shrink = min(0.9, 4.0 / figure.get_figheight())
+        figure.colorbar(mesh, ax=axes, label=metric.title, shrink=shrink, pad=0.02)
     over = f"worst over {', '.join(map(name_of, hidden))}" if hidden else ""
     if hidden and cells.groupby(shown, sort=False).size().nunique() > 1:
         over += ", of which cells have different numbers"

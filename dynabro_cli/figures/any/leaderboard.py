@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from sqlalchemy import Engine
 
+from dynabro_cli.analysis.columns import TASKS
 from dynabro_cli.analysis.diverged import share
 from dynabro_cli.analysis.leaderboard import BETWEEN, LONG, RANKED, WITHIN, headline, leaderboard
 from dynabro_cli.analysis.paired_tests import LEVEL
@@ -42,11 +43,13 @@ def draw(engine: Engine, where: str | None) -> Drawn:
         NotFoundError: No search has repeated its best trials.
         SpecError: The searches are of different problems, such as two tasks.
     """
-    numbers = leaderboard(read_searches(engine, where))
+    searches = read_searches(engine, where)
+    numbers = leaderboard(searches)
     notes = _notes(numbers)
-    return Drawn(
-        _picture(numbers, notes), numbers, _table(numbers), set(), [*headline(numbers), *notes]
-    )
+    runs, keys = searches.runs, searches.trials["run_keys"].explode()
+    tasks = runs.loc[runs["run_key"].isin(keys), "task"].map(lambda task: TASKS.get(task, task))
+    figure = _picture(numbers, [f"{', '.join(tasks.unique())}: {notes[0]}", notes[1]])
+    return Drawn(figure, numbers, _table(numbers), set(), [*headline(numbers), *notes])
 
 
 def _notes(numbers: pd.DataFrame) -> list[str]:
@@ -123,5 +126,5 @@ def _picture(numbers: pd.DataFrame, notes: Sequence[str]) -> Figure:
     panel.tick_params(length=0, labelsize=size)
     for side in panel.spines.values():
         side.set_visible(False)
-    write_above(figure, notes[:2])
+    write_above(figure, notes)
     return figure

@@ -14,6 +14,7 @@ from dynabro_cli.analysis.results import Results, rows_with
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._panels import (
     ACCURACY,
+    SCATTERED,
     draw_finals,
     legend,
     matrix_of_panels,
@@ -58,7 +59,7 @@ def draw(results: Results) -> Drawn:
             row["budget"], plan["spec"].map(lambda spec: spec["method"].get("jmax")).dropna().max()
         )[0]
     )
-    kinds = itertools.product(attacks, CHANGES)
+    kinds, scattered = itertools.product(attacks, CHANGES), False
     for panel, (attack, strategy) in zip(axes.flat, kinds, strict=True):
         places = [
             text
@@ -71,17 +72,11 @@ def draw(results: Results) -> Drawn:
             for text, count in zip(places, counts, strict=True)
         }
         shown, shown_runs = (rows_with(frame, attack_name=attack) for frame in (numbers, runs))
-        draw_finals(panel, shown, shown_runs, ticks, series, series="method")
+        scattered |= draw_finals(panel, shown, shown_runs, ticks, series, series="method")
         if all(count > 0 for count in counts[1:]):  # False for unknown numbers, too
-            at = 1 + np.interp(math.log(root), np.log(counts[1:]), range(len(counts) - 1))
+            # between the places: points of a place are drawn beside it
+            at = sum(count < root for count in counts) - 0.5
             panel.axvline(at, color="#000000", linestyle=(0, (3, 2)), linewidth=0.8)
-            panel.annotate(
-                "\N{SQUARE ROOT}T",
-                (at, 0.02),
-                (2, 0),
-                xycoords=("data", "axes fraction"),
-                textcoords="offset points",
-            )
         panel.set(title=f"{attack}: {CHANGES[strategy]}", xlabel="dynamic rounds", ylim=(0, 1))
     for panel in axes[:, 0]:
         panel.set_ylabel(f"final {ACCURACY}")
@@ -89,9 +84,9 @@ def draw(results: Results) -> Drawn:
     rule = RULES[row["aggregator"]]
     title = (
         f"{TASKS[row['task']]}, {rule}, m = {row['workers']}, f = {row['byzantine']}, T = "
-        f"{root**2:.0f}"
+        f"{root**2:.0f}; dashed: \N{SQUARE ROOT}T = {root:.1f}"
     )
-    write_title(picture, results, numbers, "std", title)
+    write_title(picture, results, numbers, "std", title, SCATTERED if scattered else "")
     return Drawn(picture, numbers)
 
 

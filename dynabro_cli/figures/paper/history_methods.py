@@ -12,6 +12,7 @@ from dynabro_cli.analysis.results import Results, rows_with
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._panels import (
     ACCURACY,
+    SCATTERED,
     draw_finals,
     legend,
     matrix_of_panels,
@@ -47,20 +48,21 @@ def draw(results: Results) -> Drawn:
         switching: switching_rate(spec["switching"])
         for switching, spec in zip(first["switching"], first["spec"], strict=True)
     }
-    kinds = itertools.product(attacks, entries)
+    kinds, scattered = itertools.product(attacks, entries), False
     for panel, (attack, entry) in zip(axes.flat, kinds, strict=True):
         shown, runs = (
             rows_with(frame, attack_name=attack, attack_entry=entry)
             for frame in (numbers, results.runs)
         )
-        draw_finals(panel, shown, runs, rates, series)
+        scattered |= draw_finals(panel, shown, runs, rates, series)
         panel.set_title(f"{attack}: {ENTRIES.get(entry, entry)}")
     for panel in axes[:, 0]:
         panel.set_ylabel(f"final {ACCURACY}")
     for panel in axes[-1]:
         panel.set_xlabel(switching_axis(plan["clock"]))
     legend(picture, labels, series)
-    write_title(picture, results, numbers, "std", "digits, methods that look back")
+    what = SCATTERED if scattered else ""
+    write_title(picture, results, numbers, "std", "digits, methods that look back", what)
     return Drawn(picture, numbers)
 
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from dynabro_cli.analysis.results import Results, check_means
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._panels import panel_grid, write_title
-from dynabro_cli.figures._style import LINES, Line, Powers, note_size
+from dynabro_cli.figures._style import Line, Powers, looks, note_size
 from dynabro_cli.theory.rate import PARTS, SWEEP, Slope, cells, measure, series, slopes
 from dynabro_cli.theory.slopes import power_law
 
@@ -37,7 +37,7 @@ def draw(results: Results) -> Drawn:
     parts = list(dict.fromkeys(part for part, _ in fitted))
     picture, axes = panel_grid(max(1, len(parts)), height=3.4, across=2)
     for panel, part in zip(axes, parts, strict=False):
-        for line, setting in zip(LINES, PARTS[part].predicted, strict=False):
+        for setting, line in looks({name: name for name in PARTS[part].predicted}).items():
             if (part, setting) in fitted:
                 _series(panel, series(points, part, setting), line, fitted[part, setting])
         panel.set(
