@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -54,16 +55,18 @@ def fit(figure: Figure, tallest: float = math.inf) -> None:
     wanted = min(figure.get_figheight(), tallest)
     figure.set_figheight(wanted + HIGH)  # room for all words, so that they can be measured
     _drop_repeated(figure)
-    for _ in range(4):  # what is broken or turned changes the size of the panels
-        figure.draw_without_rendering()
-        for text in (*figure.texts, *_of_legends(figure)):
-            _break(text, (0.98 if text in figure.texts else 0.8) * figure.bbox.width)
-        needed = max(map(_arrange, _panels(figure)), default=0.0)
-        figure.draw_without_rendering()
-        height = figure.get_figheight()
-        panels = _share(figure) * height
-        rest = height - panels
-        figure.set_figheight(max(wanted, rest / (1 - PANELS) * 1.01, rest + panels * needed))
+    with warnings.catch_warnings():  # words that are not broken yet may leave no room for a panel
+        warnings.filterwarnings("ignore", "constrained_layout not applied")
+        for _ in range(4):  # what is broken or turned changes the size of the panels
+            figure.draw_without_rendering()
+            for text in (*figure.texts, *_of_legends(figure)):
+                _break(text, (0.98 if text in figure.texts else 0.8) * figure.bbox.width)
+            needed = max(map(_arrange, _panels(figure)), default=0.0)
+            figure.draw_without_rendering()
+            height = figure.get_figheight()
+            panels = _share(figure) * height
+            rest = height - panels
+            figure.set_figheight(max(wanted, rest / (1 - PANELS) * 1.01, rest + panels * needed))
 
 
 def problem(figure: Figure) -> str | None:
