@@ -321,6 +321,30 @@ def gpu(
     sys.exit(0 if measure(out, checks(How(device, tiny)), minutes) else 1)
 
 
+@app.command(name="digests")
+def digests_(
+    commits: Annotated[
+        list[str] | None,
+        typer.Argument(help="Earlier commits besides those in the table, such as 508112c."),
+    ] = None,
+    changed: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A part, such as attacks/sf, or engine, whose numbers have changed on purpose, "
+            "perhaps only with some parameters; repeat for more."
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the table that dynabro reads.")
+    ] = False,
+) -> None:
+    """Compare the numbers of each shipped part here and in earlier commits, for their digests."""
+    from benchmarks.digests import measure
+
+    print(measure(commits or [], changed or [], data_dir, write))
+
+
 @app.command()
 def same(
     other: Annotated[

@@ -56,7 +56,6 @@ def write_rule(
 
 def forget() -> None:
     """Forget answers about components that are kept by name."""
-    digests._of_shipped.cache_clear()
     digests.of_file.cache_clear()
     digests._content.cache_clear()
     digests._executed.clear()

@@ -11,6 +11,7 @@ import typer
 
 from dynabro_cli.cli.completion import complete, run_ids
 from dynabro_cli.cli.options import Database, Json, Plugins
+from dynabro_cli.components import digests
 from dynabro_cli.screen.output import emit
 from dynabro_cli.screen.terminal import note, say
 
@@ -121,7 +122,9 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield a column's values by name: of JSON each part, such as ``method.beta``, and otherwise
     the value.
     """
-    if name in ("spec", "versions", "code_digests") and isinstance(value, str):
+    if name == "code_digests" and (code := digests.parse(value)):
+        yield from digests.today(code).items()
+    elif name in ("spec", "versions") and isinstance(value, str):
         try:
             yield from _parts("", json.loads(value))
         except (ValueError, RecursionError):

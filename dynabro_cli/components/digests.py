@@ -1,14 +1,16 @@
 """Digests of what computes a run's numbers: the code of each of its components, the engine, and its
 data.
 
-A digest of code is a hash of whole files, comments included. A component's files are the file that
-registers it, and the files of components' packages that this file imports. The engine is all other
-computing code. Nothing is imported or parsed for a digest of code. A digest of data is a hash of
-the arrays as the task reads them (``tasks/_reading.py``).
+A digest of code is a hash of what its files compute (``syntax.py``), wherever they are in the
+package; of C++ and of a user's file, all bytes count. A component's files are the file that registers it, and
+the files of components' packages that this file imports. The engine is all other computing code.
+Nothing is imported for a digest of code. A digest of data is a hash of the arrays as the task reads
+them. ``same_code.json`` names digests of earlier code that gives the same numbers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -16,48 +18,45 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynabro_cli import package
 from dynabro_cli.components import METRICS as FUNCTIONS
-from dynabro_cli.components import USERS, interactive
+from dynabro_cli.components import USERS, interactive, syntax
 from dynabro_cli.components.plugins import Plugin
 from dynabro_cli.components.registry import NOTEBOOK
 from dynabro_cli.limits import DIGEST_DIGITS as DIGITS
+from dynabro_cli.machine.cache_folder import cache_folder
+from dynabro_cli.machine.strangers_files import read_regular
 
 if TYPE_CHECKING:
     from dynabro_cli.components import Entry
 
 ROOT = Path(package.ROOT)
-KINDS = (
-    "aggregators",
-    "attacks",
-    "methods",
-    "models",
-    "partitions",
-    "pre_aggregators",
-    "switching",
-    "tasks",
+KINDS = frozenset(
+    (
+        *("aggregators", "attacks", "methods", "models", "partitions", "pre_aggregators"),
+        *("switching", "tasks"),
+    )
 )
 """The packages of components."""
 ENGINE = "engine"
-ENGINE_FILES = (
-    *(
-        "simulation/**/*.py",
-        "gradients/**/*.*pp",
-        "gradients/**/*.py",
-        "vectors/*.*pp",
-        "vectors/*.py",
-        "machine/*.*pp",
-    ),
-    *("experiment/build.py", "experiment/complete.py", "streams.py"),
-    *(f"{kind}/{name}" for kind in KINDS for name in ("_api.py", "*.*pp")),
-    "pre_aggregators/_chain.py",
+ENGINE_NAMES = frozenset(
+    (
+        *("gradients", "simulation", "vectors", ".cpp", ".hpp"),
+        *("_chain.py", "build.py", "complete.py", "streams.py"),
+    )
 )
-"""Patterns of the engine's files: all computing code that is not a component, C++ included."""
+"""Folders, endings and names of the engine's files. With each ``_api.py`` of components, they are
+all computing code that is not a component.
+"""
+SAME_CODE = Path(__file__).with_name("same_code.json")
+"""Table of parts: the digest of today's code, and digests of earlier code that gives the same
+numbers. ``python -m benchmarks digests`` writes it.
+"""
 DATA = "data/"
 """The beginning of the name of a digest of data; the text of the task follows, as in
 ``data/npz:file=a.npz``.
@@ -78,10 +77,7 @@ def keep_sources() -> None:
     """Read the package's files now, before they are imported, so that later edits do not change the
     digests.
     """
-    for path in (
-        *_engine_files(),
-        *(file for kind in KINDS for file in (ROOT / kind).glob("*.py")),
-    ):
+    for path in frozenset.union(*_files()):
         _content(path)
 
 
@@ -158,7 +154,7 @@ def of_file(path: Path) -> str | None:
 @functools.cache
 def of_engine() -> str | None:
     """Return the digest of the code that all runs share; None if a file cannot be read."""
-    return _hash(_engine_files())
+    return _hash(_files()[0])
 
 
 def at_hand(name: str) -> str | None:
@@ -175,17 +171,18 @@ def at_hand(name: str) -> str | None:
     if kind == METRICS[:-1]:
         function = FUNCTIONS.get(component)
         return None if function is None else _of_function(function)
-    return _of_shipped(kind, component)
+    file = _registered().get(name)
+    return None if file is None else of_file(file)
 
 
 @functools.cache
-def _of_shipped(kind: str, component: str) -> str | None:
-    registers = f'.register("{component}"'
-    usual = ROOT / kind / f"{component.replace('-', '_')}.py"
-    files = (usual, *sorted((ROOT / kind).glob("*.py")))
-    return next(
-        (of_file(path) for path in files if registers in re.sub(r"\(\s+", "(", _text(path))), None
-    )
+def _registered() -> dict[str, Path]:
+    """Return the files of the shipped components, by names such as ``aggregators/cwtm``."""
+    return {
+        f"{path.parent.name}/{component}": path
+        for path in _files()[1]
+        for component in re.findall(r'\.register\(\s*"([^"]+)"', _text(path))
+    }
 
 
 @functools.lru_cache(maxsize=4096)
@@ -202,6 +199,27 @@ def parse(text: str | None) -> dict[str, str] | None:
         for name, value in parsed.items()
     )
     return parsed if sound else None
+
+
+@functools.cache
+def _same_code() -> Any:
+    return json.loads(SAME_CODE.read_bytes())["parts"]
+
+
+def today(stored: Mapping[str, str]) -> dict[str, str]:
+    """Return a run's digests; a digest of earlier code that gives the same numbers (``SAME_CODE``)
+    is replaced by today's.
+
+    The digest of the engine is replaced only if all parts of the run are dynabro's, because a
+    user's part may use what has changed in the engine.
+    """
+    same = dict(_same_code())
+    if not all(name in same or name.startswith(DATA) for name in stored):
+        same[ENGINE] = []
+    return {
+        name: same[name][0] if digest in same.get(name, ()) else digest
+        for name, digest in stored.items()
+    }
 
 
 def data_at_hand(folder: Path | None = None) -> Callable[[str], str | None]:
@@ -228,7 +246,7 @@ def changed(text: str | None, data: Callable[[str], str | None] | None = None) -
         text: The run's value of ``code_digests``.
         data: From ``data_at_hand``; by default of the usual folder.
     """
-    stored = parse(text) or {}
+    stored = today(parse(text) or {})
     data = data or data_at_hand()
     now = {
         name: data(name.removeprefix(DATA)) if name.startswith(DATA) else at_hand(name)
@@ -384,22 +402,52 @@ def _text(path: Path) -> str:
     return (_content(path) or b"").decode(errors="replace")
 
 
-def _hash(paths: Iterable[Path]) -> str | None:
+def _digest(contents: Iterable[bytes]) -> str:
+    """Return one digest of several contents, whatever their order."""
+    digests = sorted(hashlib.sha256(content).hexdigest() for content in contents)
+    return hashlib.sha256("".join(digests).encode()).hexdigest()[:DIGITS]
+
+
+def _hash(paths: Collection[Path]) -> str | None:
     """Return one digest of several files, independent of their places; None without files, or if a
     file cannot be read.
     """
-    contents = [_content(path) for path in paths]
-    readable = sorted(
-        hashlib.sha256(content).hexdigest() for content in contents if content is not None
-    )
-    if not readable or len(readable) < len(contents):
+    contents = [content for content in map(_content, paths) if content is not None]
+    if not contents or len(contents) < len(paths):
         return None
-    return hashlib.sha256("".join(readable).encode()).hexdigest()[:DIGITS]
+    # parsing the engine takes longer than many commands
+    key = _digest((*contents, Path(syntax.__file__).read_bytes()))
+    remembered = cache_folder() / "code" / key
+    with contextlib.suppress(OSError, ValueError):
+        if DIGEST.fullmatch(digest := read_regular(remembered, DIGITS).decode()):
+            return digest
+    digest = _digest(map(_computed, paths, contents))
+    with contextlib.suppress(OSError):
+        remembered.parent.mkdir(parents=True, exist_ok=True)
+        remembered.write_text(digest)
+    return digest
+
+
+def _computed(path: Path, content: bytes) -> bytes:
+    """Return what counts of a file: all of a user's, of C++, and of Python that is not valid."""
+    with contextlib.suppress(SyntaxError, ValueError):
+        if path.is_relative_to(ROOT):
+            return syntax.canonical(content, ROOT.name).encode()
+    return content
 
 
 @functools.cache
-def _engine_files() -> frozenset[Path]:
-    return frozenset(file for pattern in ENGINE_FILES for file in ROOT.glob(pattern))
+def _files() -> tuple[frozenset[Path], frozenset[Path]]:
+    """Return the engine's files, and the files of components, wherever they are in the package."""
+    engine, components = set[Path](), set[Path]()
+    for path in (*ROOT.rglob("*.py"), *ROOT.rglob("*.?pp")):
+        folders = {*path.parts[len(ROOT.parts) : -1]}
+        names = {path.name, path.suffix, *folders}
+        if names & ENGINE_NAMES or (folders & KINDS and path.name == "_api.py"):
+            engine.add(path)
+        elif folders & KINDS:
+            components.add(path)
+    return frozenset(engine), frozenset(components)
 
 
 def _with_imports(path: Path) -> set[Path]:
@@ -464,6 +512,4 @@ def _package(folder: Path) -> Path | None:
 
 
 def _holds_components(path: Path) -> bool:
-    return not path.is_relative_to(ROOT) or (
-        path.relative_to(ROOT).parts[0] in KINDS and path not in _engine_files()
-    )
+    return path in _files()[1] or not path.is_relative_to(ROOT)

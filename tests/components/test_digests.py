@@ -4,6 +4,7 @@ what counts as changed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -21,6 +22,7 @@ from dynabro_cli.components.digests import (
     ENGINE,
     ROOT,
     CodeComparison,
+    at_hand,
     changed,
     changed_components,
     compare,
@@ -28,6 +30,7 @@ from dynabro_cli.components.digests import (
     mixture,
     parse,
 )
+from dynabro_cli.components.syntax import canonical
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.registries import REGISTRIES
@@ -81,7 +84,7 @@ print(json.dumps([m.__file__ for n, m in sys.modules.items() if n.startswith("dy
 
 @pytest.mark.thorough
 def test_the_engine_is_what_computes_and_is_no_component() -> None:
-    found = names(set(digests._engine_files()))
+    found = names({*digests._files()[0]})
     loaded = {str(Path(file).relative_to(ROOT)) for file in program(LOADED, ROOT.parent)}
     kinds = {f"{kind}/__init__.py" for kind in digests.KINDS}
     assert {
@@ -96,7 +99,8 @@ def test_the_engine_is_what_computes_and_is_no_component() -> None:
     assert found.isdisjoint(
         {"experiment/spec.py", "aggregators/cwtm.py", "attacks/sf.py", "methods/sgd.py"}
     )
-    assert all([*ROOT.glob(pattern)] for pattern in digests.ENGINE_FILES if "*" not in pattern)
+    places = {part for name in found for part in (*Path(name).parts, Path(name).suffix)}
+    assert places >= digests.ENGINE_NAMES
 
 
 def test_every_component_is_found_by_its_name_and_by_its_entry() -> None:
@@ -176,14 +180,14 @@ def test_an_edit_changes_the_digests_that_cover_it_and_no_other(copy: Path) -> N
     assert program(PROGRAM, copy) == before
 
     with (package / "aggregators" / "_order.py").open("a") as file:
-        file.write("# a comment\n")
+        file.write("MORE = 1\n")
     after = program(PROGRAM, copy)
     assert [name for name in before if before[name] != after[name]] == [
         "aggregators/cwtm",
         "aggregators/cwmed",
     ]
     with (package / "gradients" / "kernels" / "linear.cpp").open("a") as file:
-        file.write("// a comment\n")
+        file.write("int more;\n")
     last = program(PROGRAM, copy)
     assert [name for name in before if after[name] != last[name]] == ["engine"]
 
@@ -205,6 +209,241 @@ def test_a_process_that_computes_knows_the_code_that_it_began_with(copy: Path) -
     assert program(EDITED_WHILE_IT_RUNS, copy) == {
         name: digests.at_hand(name) for name in ("aggregators/cwtm", "engine")
     }
+
+
+# --- layout and text of code
+
+
+def moved(package: Path) -> None:
+    """Move the engine and the components into other folders, kernels into one of their own, and
+    rewrite all imports.
+    """
+    folders = (*digests.KINDS, "gradients", "simulation", "vectors")
+    for place in ("kinds/aggregators/_kernels", "kinds"):
+        (package / place).mkdir(parents=True, exist_ok=True)
+        (package / place / "__init__.py").write_text("")
+    for folder in folders:
+        for path in (package / folder).iterdir():
+            kernel = path.name == "_order_kernel.py" or path.suffix == ".cpp"
+            inner = "_kernels" if folder == "aggregators" and kernel else "."
+            (package / "kinds" / folder).mkdir(exist_ok=True)
+            path.rename(package / "kinds" / folder / inner / path.name)
+    (package / "streams.py").rename(package / "kinds" / "streams.py")
+    words = re.compile(rf"\bdynabro_cli\.({'|'.join((*folders, 'streams'))})\b")
+    for path in package.rglob("*.py"):
+        text = words.sub(r"dynabro_cli.kinds.\1", path.read_text())
+        path.write_text(text.replace("aggregators._order_k", "aggregators._kernels._order_k"))
+
+
+ALL = """
+import json
+from dynabro_cli.components import digests
+names = [*digests._registered(), "engine"]
+print(json.dumps({name: digests.at_hand(name) for name in names}))
+"""
+
+
+def test_a_move_changes_no_digest(copy: Path) -> None:
+    before = program(ALL, copy)
+    assert before.keys() > {"aggregators/cwtm", "methods/dynabro", "switching/evade", ENGINE}
+    moved(copy / ROOT.name)
+    order = copy / ROOT.name / "kinds" / "aggregators" / "_order.py"
+    assert "import dynabro_cli" not in order.read_text()
+    assert "from dynabro_cli.kinds.aggregators._kernels._order_kernel import" in order.read_text()
+    assert program(ALL, copy) == before
+    order.write_text(order.read_text().replace("1 << 15", "1 << 16"))
+    after = program(ALL, copy)
+    assert {"aggregators/cwtm", "aggregators/cwmed"} <= {
+        name for name in before if before[name] != after[name]
+    }
+    assert after[ENGINE] == before[ENGINE]
+
+
+CODE = """
+from __future__ import annotations
+
+import torch
+from dynabro_cli.aggregators import _order
+from dynabro_cli.vectors.means import mean_of_rows, weighted
+
+REGISTRY = Registry("aggregator", "dynabro_cli.aggregators")
+LIMIT: int = 3
+
+
+class Parameters:
+    tau: float = parameter(1.0, above=0)
+
+
+def rule(messages: Tensor, *, f: int = 1, keep: None = None) -> Tensor:
+    if len(messages) > f:
+        return weighted(messages, {"tau": f"{messages:>{LIMIT}}"})
+    return [mean_of_rows(x) for x in messages if x is not None]
+"""
+
+SAME = {
+    "comments and blank lines": ("LIMIT: int = 3", "\n\n# why\nLIMIT: int = 3  # for m"),
+    "docstrings": ("    if len", '    """The rule."""\n    if len'),
+    "texts after values": ("class P", '"""The limit."""\n\nclass P'),
+    "quotation marks": ('"tau"', "'tau'"),
+    "layout": ("(messages: Tensor, *, f", "(\n    messages: Tensor,\n    *,\n    f"),
+    "a path": ("dynabro_cli.vectors.means", "dynabro_cli.base.sums"),
+    "a relative path": ("from dynabro_cli.vectors.means", "from ..base"),
+    "a package": ("from dynabro_cli.aggregators import", "from dynabro_cli import"),
+    "an import of a module": (
+        "from dynabro_cli.aggregators import _order",
+        "import dynabro_cli.aggregators._order",
+    ),
+    "the order of imports": (
+        "from dynabro_cli.vectors.means import mean_of_rows, weighted",
+        "from dynabro_cli.a import weighted\nfrom dynabro_cli.b import mean_of_rows",
+    ),
+    "a path in a text": ('"dynabro_cli.aggregators")', '"dynabro_cli.parts.aggregators")'),
+}
+OTHER = {
+    "a constant": ("LIMIT: int = 3", "LIMIT: int = 4"),
+    "the type of a constant": ("LIMIT: int = 3", "LIMIT: int = 3.0"),
+    "a default": ("f: int = 1", "f: int = 2"),
+    "no default": ("keep: None = None", "keep: None"),
+    "an annotation": ("tau: float", "tau: int"),
+    "a parameter's annotation": ("f: int", "f: float"),
+    "an operator": ("len(messages) > f", "len(messages) >= f"),
+    "an unpacking": ('{"tau": ', "{None: 1, **"),
+    "a format": (":>{LIMIT}", ":<{LIMIT}"),
+    "an imported name": ("import mean_of_rows", "import mean_of_columns"),
+    "another name for it": ("import _order", "import _order as _other"),
+    "another library": ("import torch", "import torch.nn"),
+    "a text": ('"aggregator"', '"rule"'),
+    "the end of a path in a text": ('"dynabro_cli.aggregators")', '"dynabro_cli.rules")'),
+    "a statement": ("LIMIT: int = 3\n", ""),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_what_does_not_compute_is_left_out(name: str) -> None:
+    assert SAME[name][0] in CODE
+    other = CODE.replace(*SAME[name])
+    assert other != CODE
+    assert canonical(other.encode(), "dynabro_cli") == canonical(CODE.encode(), "dynabro_cli")
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_what_computes_counts(name: str) -> None:
+    assert OTHER[name][0] in CODE
+    other = CODE.replace(*OTHER[name]).encode()
+    assert canonical(other, "dynabro_cli") != canonical(CODE.encode(), "dynabro_cli")
+
+
+def test_a_missing_default_is_not_the_default_none() -> None:
+    for pair in (
+        ("def f(*, a): 0", "def f(*, a=None): 0"),
+        ("{**a}", "{None: a}"),
+        ("x = True", "x = 1"),
+        ("x = 'b'", "x = b'b'"),
+        ("f'{a}b'", "f'{a}' 'c'"),
+        ("f'{a}'", "f'{a!r}'"),
+        ("import a.b", "import a.c"),
+        ("lambda a: a", "lambda a, /: a"),
+    ):
+        assert len({canonical(code.encode(), "dynabro_cli") for code in pair}) == 2, pair
+
+
+EVERY = """
+@cache
+async def f(a, /, b: int = 1, *c, d=None, **e) -> None:
+    "left out"
+    async with a as b, c: yield {**d, 1: 2}
+    try: raise E from None
+    except* (E, F) as e: del a[1:2, ...]
+    else: pass
+    match a:
+        case [1, *_] | {"k": None, **r} if (n := 1j) < -0.5 != 1e400: pass
+    f"{a:}{a!r:>{b}}{{}}" f"{a = }" "c" "\\u0378\\U0001fae8"
+    return not [y async for x in z if x for y in x] and (lambda *p, q=2: p @ q)
+"""
+
+
+def test_the_text_of_a_tree_does_not_depend_on_the_version_of_python() -> None:
+    text = canonical(EVERY.encode(), "dynabro_cli")
+    assert hashlib.sha256(text.encode()).hexdigest()[:DIGITS] == "dd790eab29b9"
+
+
+def test_a_digest_that_is_remembered_is_not_trusted_blindly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache has a file for each content. A damaged one is replaced, and none is needed."""
+    monkeypatch.setattr(digests, "cache_folder", lambda: tmp_path / "cache")
+    parsed: list[bytes] = []
+    monkeypatch.setattr(
+        digests.syntax, "canonical", lambda code, _: parsed.append(code) or canonical(code, "x")
+    )
+    path = ROOT / "aggregators" / "mean.py"
+    first = digests.of_file.__wrapped__(path)
+    (remembered,) = (tmp_path / "cache" / "code").iterdir()
+    assert remembered.read_text() == first
+    assert digests.of_file.__wrapped__(path) == first
+    assert len(parsed) == 1
+    for damage in (b"", b"\xff" * DIGITS, b"0" * 99):
+        remembered.write_bytes(damage)
+        assert digests.of_file.__wrapped__(path) == first
+    assert len(parsed) == 4
+    monkeypatch.setattr(digests, "cache_folder", lambda: path)  # no folder
+    assert digests.of_file.__wrapped__(path) == first
+
+
+def test_code_that_is_not_valid_counts_as_it_is(tmp_path: Path, copy: Path) -> None:
+    before = program(ALL, copy)
+    (copy / ROOT.name / "simulation" / "loop.py").write_text("def (")
+    after = program(ALL, copy)
+    assert [name for name in before if before[name] != after[name]] == [ENGINE]
+
+
+# --- digests of earlier code
+
+
+@pytest.fixture
+def released(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The digests of a stored run, whose code gives the same numbers today."""
+    old = {"aggregators/cwtm": "1" * DIGITS, "attacks/sf": "2" * DIGITS, ENGINE: "3" * DIGITS}
+    table = {name: [digests.at_hand(name), ZEROS, digest] for name, digest in old.items()}
+    monkeypatch.setattr(digests, "_same_code", lambda: table)
+    return old
+
+
+def test_earlier_code_with_the_same_numbers_is_not_reported(released: dict[str, str]) -> None:
+    data = {"data/digits": digits.DIGEST}
+    assert changed(json.dumps(released | data)) == ()
+    assert changed(text(engine=released[ENGINE])) == ()
+    assert changed(text(engine="4" * DIGITS)) == (ENGINE,)
+    # a digest of another part
+    assert changed(json.dumps(released | {"attacks/sf": released["aggregators/cwtm"]})) == (
+        "attacks/sf",
+    )
+
+
+@pytest.mark.parametrize("name", ["aggregators/cwtm", ENGINE])
+def test_the_line_comes_back_when_the_code_changes(
+    released: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    usual = digests.at_hand
+    monkeypatch.setattr(digests, "at_hand", lambda x: "5" * DIGITS if x == name else usual(x))
+    assert changed(json.dumps(released)) == (name,)
+
+
+@pytest.mark.parametrize("name", ["aggregators/own", "metrics/own", "models/own"])
+def test_the_engine_of_a_run_with_parts_of_a_user_is_reported(
+    released: dict[str, str], name: str
+) -> None:
+    """Other parts than dynabro's may have other numbers with today's engine."""
+    assert changed(json.dumps(released | {name: ZEROS})) == (ENGINE,)
+
+
+@pytest.mark.thorough
+def test_the_table_of_equal_code_is_todays() -> None:
+    """Its script keeps only digests of code that gives the same numbers today. A part whose numbers
+    have changed on purpose leaves the table.
+    """
+    stale = [name for name, known in digests._same_code().items() if known[0] != at_hand(name)]
+    assert not stale, "type: python -m benchmarks digests --write (--changed PART drops a part)"
 
 
 # --- components of a user's
@@ -268,11 +507,9 @@ def test_a_package_of_a_user(tmp_path: Path) -> None:
 
 def test_without_sources_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert digests.of_entry(entry(tmp_path / "gone.py", monkeypatch)) is None
-    monkeypatch.setattr(digests, "ROOT", tmp_path)
-    digests._engine_files.cache_clear()
+    monkeypatch.setattr(digests, "_files", lambda: (frozenset(), frozenset()))
     assert digests.of_engine.__wrapped__() is None
-    digests._engine_files.cache_clear()
-    assert digests._of_shipped.__wrapped__("aggregators", "cwtm") is None
+    assert digests._registered.__wrapped__() == {}
 
 
 def test_a_run_whose_code_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
