@@ -228,14 +228,16 @@ def _spec(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _engine_specs() -> list[dict[str, Any]]:
-    """Return the runs of ``same`` on digits and on quadratics."""
+    """Return the runs of ``same`` on digits and on quadratics. Convolutional networks, which take
+    seconds to compile, are in the runs of these models.
+    """
     specs = []
     for common, runs in ((same.COMMON, same.RUNS), (same.SMALL_COMMON, same.SMALL)):
         for task, model, method, chain, attack, budget in runs:
             if task != "mnist":
                 *stages, rule = chain.split("+")
                 fields = {"task": task, "method": method, "attack": attack, "aggregator": rule}
-                fields |= {"model": model} if model else {}
+                fields |= {"model": "mlp"} if model else {}
                 length = min(budget, 100)
                 fields |= {"pre_aggregators": "+".join(stages) or "none"}
                 specs.append(common | fields | {"budget": length, "eval_every": length})

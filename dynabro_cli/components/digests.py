@@ -2,10 +2,11 @@
 data.
 
 A digest of code is a hash of what its files compute (``syntax.py``), wherever they are in the
-package; of C++ and of a user's file, all bytes count. A component's files are the file that registers it, and
-the files of components' packages that this file imports. The engine is all other computing code.
-Nothing is imported for a digest of code. A digest of data is a hash of the arrays as the task reads
-them. ``same_code.json`` names digests of earlier code that gives the same numbers.
+package; of C++ and of a user's files, all bytes count. A component's files are the file that
+registers it, and the files of components' packages that this file imports. The engine is all other
+computing code. Nothing is imported for a digest of code. ``same_code.json`` names digests of
+earlier code that gives the same numbers. A digest of data is a hash of the arrays as the task reads
+them.
 """
 
 from __future__ import annotations
@@ -421,19 +422,14 @@ def _hash(paths: Collection[Path]) -> str | None:
     with contextlib.suppress(OSError, ValueError):
         if DIGEST.fullmatch(digest := read_regular(remembered, DIGITS).decode()):
             return digest
-    digest = _digest(map(_computed, paths, contents))
+    digest = _digest(
+        syntax.canonical(content, ROOT.name) if path.is_relative_to(ROOT) else content
+        for path, content in zip(paths, contents, strict=True)
+    )
     with contextlib.suppress(OSError):
         remembered.parent.mkdir(parents=True, exist_ok=True)
         remembered.write_text(digest)
     return digest
-
-
-def _computed(path: Path, content: bytes) -> bytes:
-    """Return what counts of a file: all of a user's, of C++, and of Python that is not valid."""
-    with contextlib.suppress(SyntaxError, ValueError):
-        if path.is_relative_to(ROOT):
-            return syntax.canonical(content, ROOT.name).encode()
-    return content
 
 
 @functools.cache

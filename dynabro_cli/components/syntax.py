@@ -8,16 +8,18 @@ import ast
 import re
 
 
-def canonical(content: bytes, package: str) -> str:
-    """Return the syntax tree of a Python file as text, the same on every supported Python.
+def canonical(content: bytes, package: str) -> bytes:
+    """Return the syntax tree of a Python file as text, the same on every supported Python; what is
+    not valid Python, such as C++, is returned as it is.
 
     The nodes and their fields count, annotations included; docstrings, and the positions of nodes,
     do not. Imports from ``package`` count by the imported names alone, in alphabetical order, and
     texts such as ``package.module`` by their last word, so that files of the package may move.
-
-    Raises:
-        SyntaxError, ValueError: The file is not valid Python.
     """
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError):
+        return content
     imported = set[str]()
 
     def text(value: object) -> str:
@@ -45,4 +47,4 @@ def canonical(content: bytes, package: str) -> str:
         texts = (f"{name}={text(part)}" for name, part in fields if part not in (None, []))
         return f"{type(value).__name__}({','.join(texts)})"
 
-    return "\n".join((text(ast.parse(content)), *sorted(imported)))
+    return "\n".join((text(tree), *sorted(imported))).encode()

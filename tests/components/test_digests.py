@@ -72,7 +72,8 @@ def test_a_component_is_its_file_and_those_that_it_imports_of_components() -> No
 
 
 DESCRIBING = re.compile(
-    r"(components|machine)/.*|experiment/(__init__|data|effect|key|resolve|spec)|errors|events|lazy|limits"
+    r"(components|machine)/.*|experiment/(__init__|data|effect|key|resolve|spec)"
+    r"|errors|events|lazy|limits|package|registries"
 )
 """Modules that describe a run, its errors or its machine; their effect on a spec is in its key."""
 LOADED = """
@@ -162,6 +163,7 @@ def program(text: str, root: Path) -> Any:
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the program in it, to be edited."""
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     shutil.copytree(ROOT, tmp_path / ROOT.name, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
@@ -364,7 +366,7 @@ async def f(a, /, b: int = 1, *c, d=None, **e) -> None:
 
 def test_the_text_of_a_tree_does_not_depend_on_the_version_of_python() -> None:
     text = canonical(EVERY.encode(), "dynabro_cli")
-    assert hashlib.sha256(text.encode()).hexdigest()[:DIGITS] == "dd790eab29b9"
+    assert hashlib.sha256(text).hexdigest()[:DIGITS] == "dd790eab29b9"
 
 
 def test_a_digest_that_is_remembered_is_not_trusted_blindly(
