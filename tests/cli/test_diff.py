@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dynabro_cli import RunSpec, simulate
+from dynabro_cli.components import digests
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from tests.cli.conftest import Dynabro
-from tests.store.made import change
+from tests.store.made import change, read
 
 DIGITS: dict[str, Any] = {
     "task": "digits",
@@ -106,3 +109,26 @@ def test_vector_instructions_differ_or_are_unknown(dynabro: Dynabro, folder: Pat
         "cpu_capability: not stored for both runs; the vector instructions may differ"
         in dynabro("diff", "1", "2").err.splitlines()
     )
+
+
+def test_code_that_gives_the_same_numbers_does_not_differ(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(folder / "results.db", {"seed": 1}, {"seed": 2})
+    table = {
+        name: [digest, "1" * digests.DIGITS]
+        for name, digest in json.loads(
+            read(folder / "results.db", "SELECT code_digests FROM runs WHERE id = 1")[0][0]
+        ).items()
+        if not name.startswith(digests.DATA)
+    }
+    monkeypatch.setattr(digests, "_same_code", lambda: table)
+    for digit, parts in (("1", set()), ("2", {"aggregators/cwtm"})):
+        text = json.dumps({"aggregators/cwtm": digit * digests.DIGITS})
+        change(
+            folder / "results.db",
+            "UPDATE runs SET code_digests = json_patch(code_digests, ?) WHERE id = 2",
+            text,
+        )
+        rows = json.loads(dynabro("diff", "1", "2", "--json").out)
+        assert {row["name"] for row in rows if row["part"] == "code"} == parts
