@@ -36,7 +36,7 @@ def network_kind(path: Path) -> str | None:
     """Return the kind of file system that a file, which need not exist, is on; None if it is local
     or unknown, or not on macOS.
     """
-    folder = os.fsencode(os.path.dirname(os.path.realpath(path)))
+    folder = bytes(Path(os.path.realpath(path)).parent)
     status = ctypes.create_string_buffer(STATFS_BYTES)
     if not on_macos() or ctypes.CDLL(None).statfs(folder, status):
         return None
