@@ -260,7 +260,11 @@ def test_a_method_has_one_colour() -> None:
         for name in ("sgd", "mu2-sgd", "demoa", "nsgdm", "marina-pp", "local-steps")
     ]
     assert set(named) <= set(KNOWN)
-    assert len({LINES[place].color for place in KNOWN.values()}) == len(KNOWN)
+    places = set(KNOWN.values())  # some methods have two labels
+    assert len({LINES[place].color for place in places}) == len(places)
+    first, second = looks({name: name for name in ("DynaBRO, cwtm", "DynaBRO, gm")}).values()
+    assert first.color == second.color == alone.color
+    assert first.marker != second.marker
 
 
 def test_ties_are_marked_in_the_width_of_a_column(
