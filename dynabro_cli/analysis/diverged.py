@@ -5,7 +5,6 @@ drawn.
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +47,9 @@ def counted_as(column: str, task: str, model: str | None, code_digests: str | No
 @functools.cache
 def _classes(task: str, digest: str | None) -> int | None:
     # imported late, because only data that are read need torch
-    data = importlib.import_module("dynabro_cli.experiment.data")
-    return data.classes_at_hand(task, digest)  # type: ignore[no-any-return]
+    from dynabro_cli.experiment.data import classes_at_hand
+
+    return classes_at_hand(task, digest)
 
 
 def counted(runs: pd.DataFrame) -> pd.DataFrame:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynabro_cli.components import Component
-from dynabro_cli.components.digests import CodeComparison
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.executors.placement import DeviceKind
+from dynabro_cli.experiment.comparison import CodeComparison
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.lazy import np

@@ -19,8 +19,8 @@ from dynabro_cli.analysis.diverged import DIVERGED, counted_as, share
 from dynabro_cli.analysis.metrics import METRICS
 from dynabro_cli.analysis.paired_tests import LEVEL, Paired, differences, holm, paired
 from dynabro_cli.components import PLUS, Registry, format_value, split_text
-from dynabro_cli.components.digests import mixture, versions
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
+from dynabro_cli.experiment.comparison import mixture, versions
 from dynabro_cli.experiment.effect import BASE, ENTRY, READING, aligned
 from dynabro_cli.experiment.label import OTHERS, rule_of, telling_apart
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, canonical, fields, full_name

@@ -10,8 +10,8 @@ from sqlalchemy import Connection
 from dynabro_cli.analysis.diverged import DIVERGED, counted_as
 from dynabro_cli.analysis.paired_tests import mean_and_std
 from dynabro_cli.analysis.selection import sweep_text
-from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import SpecError, many
+from dynabro_cli.experiment.comparison import CodeComparison, compare
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.grid.goals import GOALS
 from dynabro_cli.grid.search_file import Search

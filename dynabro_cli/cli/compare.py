@@ -153,7 +153,7 @@ def _print_all(
     from dynabro_cli.analysis.columns import split_columns
     from dynabro_cli.analysis.ranking import as_texts, ranking
     from dynabro_cli.cli.studio import studio
-    from dynabro_cli.components.digests import CodeComparison, versions
+    from dynabro_cli.experiment.comparison import CodeComparison, versions
 
     split_columns("all", every)
     results = studio(db, where, Path(), "png", sweeps=sweeps).results

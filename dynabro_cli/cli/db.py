@@ -169,7 +169,7 @@ def merge(
 
     Example: dynabro db merge from-the-other-machine.db --db results.db
     """
-    from dynabro_cli.components.digests import CodeComparison
+    from dynabro_cli.experiment.comparison import CodeComparison
     from dynabro_cli.screen.progress import CountProgress
     from dynabro_cli.store.care import merge as merging
     from dynabro_cli.store.open.translation import shown

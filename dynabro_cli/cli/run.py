@@ -184,8 +184,8 @@ def _run(
 
     run = resolve(spec, data_directory(options.data_dir))
     with opened([run], db, options, complain) as (engine, places, files):
-        from dynabro_cli.components.digests import compare
         from dynabro_cli.executors.sweep import make_all
+        from dynabro_cli.experiment.comparison import compare
         from dynabro_cli.screen.progress import RunsProgress, tell
         from dynabro_cli.store.care.models import ModelFile
         from dynabro_cli.store.open.translation import shown

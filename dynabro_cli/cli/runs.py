@@ -11,9 +11,9 @@ import typer
 
 from dynabro_cli.cli.completion import complete, run_ids, stored_sweeps
 from dynabro_cli.cli.options import Csv, Database, Force, Json, Plugins, SweepNames, Sweeps, Where
-from dynabro_cli.components.digests import compare
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
 from dynabro_cli.executors.interruptions import end_after
+from dynabro_cli.experiment.comparison import compare
 from dynabro_cli.experiment.spec import fields, full_name
 from dynabro_cli.screen.output import emit, save_csv, save_parquet, tell_of_code, warn, wrapped
 from dynabro_cli.screen.terminal import note, say

@@ -37,7 +37,7 @@ def report(
 
     Example: dynabro report --where "task = 'digits'" --out report.html
     """
-    from dynabro_cli.components.digests import compare
+    from dynabro_cli.experiment.comparison import compare
     from dynabro_cli.figures.report.gather import content, title_of
     from dynabro_cli.figures.report.page import check_installed, page
     from dynabro_cli.store.care.outputs import HTML, Output

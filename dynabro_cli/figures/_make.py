@@ -26,8 +26,8 @@ from dynabro_cli.analysis.results import (
     read_runs,
     runs_of_plan,
 )
-from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
+from dynabro_cli.experiment.comparison import CodeComparison, compare
 from dynabro_cli.experiment.label import rule_of
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
 from dynabro_cli.figures._fit import TALLEST, fit, problem

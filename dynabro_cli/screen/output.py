@@ -15,7 +15,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.screen.terminal import as_line, complain, data, say
 
 if TYPE_CHECKING:
-    from dynabro_cli.components.digests import CodeComparison
+    from dynabro_cli.experiment.comparison import CodeComparison
     from dynabro_cli.store.care.outputs import Output
     from dynabro_cli.store.read.queries import QueryResult
 

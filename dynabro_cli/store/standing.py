@@ -18,8 +18,13 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Engine, RowMapping, bindparam, delete, func, select, update
 
-from dynabro_cli.components.digests import CodeComparison, changed_components, compare, data_at_hand
 from dynabro_cli.errors import AlreadyStoredError, EmptyDatabaseError, NotFoundError, RunHeldError
+from dynabro_cli.experiment.comparison import (
+    CodeComparison,
+    changed_components,
+    compare,
+    data_at_hand,
+)
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.servers import through_outages
 from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors

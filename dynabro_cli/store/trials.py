@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from dynabro_cli.components.digests import changed_components
 from dynabro_cli.errors import DatabaseError, SpecError
+from dynabro_cli.experiment.comparison import changed_components
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.store.open.value_types import unsound_rows
 from dynabro_cli.store.ownership import database_time, presumed_dead

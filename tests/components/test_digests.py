@@ -17,20 +17,16 @@ from typing import Any
 import pytest
 
 from dynabro_cli.components import digests
-from dynabro_cli.components.digests import (
-    DIGITS,
-    ENGINE,
-    ROOT,
+from dynabro_cli.components.digests import DIGITS, ENGINE, ROOT, at_hand, digests_of, parse
+from dynabro_cli.components.syntax import canonical
+from dynabro_cli.experiment import comparison
+from dynabro_cli.experiment.comparison import (
     CodeComparison,
-    at_hand,
     changed,
     changed_components,
     compare,
-    digests_of,
     mixture,
-    parse,
 )
-from dynabro_cli.components.syntax import canonical
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.registries import REGISTRIES
@@ -427,7 +423,7 @@ def test_the_line_comes_back_when_the_code_changes(
     released: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     usual = digests.at_hand
-    monkeypatch.setattr(digests, "at_hand", lambda x: "5" * DIGITS if x == name else usual(x))
+    monkeypatch.setattr(comparison, "at_hand", lambda x: "5" * DIGITS if x == name else usual(x))
     assert changed(json.dumps(released)) == (name,)
 
 

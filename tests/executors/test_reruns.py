@@ -16,6 +16,7 @@ from sqlalchemy import Engine
 
 from dynabro_cli.components import digests
 from dynabro_cli.executors._api import Options
+from dynabro_cli.experiment import comparison
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store.open.engine import open_for_writing
 from tests.executors.made_runs import Log, execute_all, quadratic
@@ -209,7 +210,7 @@ def test_real_runs_say_what_made_them(tmp_path: Path) -> None:
     worker = "dynabro_cli.executors.worker:serve"
     assert sweep(path, worker) == ["finished"] * 4
     ((text,),) = read(path, "SELECT DISTINCT code_digests FROM runs")
-    assert digests.changed(text) == ()
+    assert comparison.changed(text) == ()
     assert "aggregators/cwmed" in json.loads(text)
     change(path, "UPDATE runs SET code_digests = ? WHERE seed = 1", OTHER)
     assert sweep(path, worker, rerun="changed") == ["stored", "finished", "stored", "stored"]

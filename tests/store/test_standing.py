@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from dynabro_cli.components.digests import DIGITS, CodeComparison
+from dynabro_cli.components.digests import DIGITS
 from dynabro_cli.errors import AlreadyStoredError, RunHeldError
+from dynabro_cli.experiment.comparison import CodeComparison
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.standing import (
     Standing,

@@ -11,8 +11,8 @@ from sqlalchemy import Boolean, Connection, Row, RowMapping, Table, delete, inse
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DataError, IntegrityError
 
-from dynabro_cli.components.digests import versions
 from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError, first_line
+from dynabro_cli.experiment.comparison import versions
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import kappas, trials
 from dynabro_cli.store.care.check import damage, unsound_others, unsound_runs

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dynabro_cli.components.digests import compare
+from dynabro_cli.experiment.comparison import compare
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DataError, DBAPIError
 
-from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import (
     DatabaseError,
     DisconnectedError,
@@ -25,6 +24,7 @@ from dynabro_cli.errors import (
     did_you_mean,
     first_line,
 )
+from dynabro_cli.experiment.comparison import CodeComparison, compare
 from dynabro_cli.experiment.spec import SHORT
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.connections import TimeLimit, within
