@@ -96,7 +96,7 @@ FURTHER: dict[str, dict[str, Any]] = {
 }
 """Fields of the runs that ``BASE`` does not fit."""
 
-OTHER = "other numbers"
+OTHER, CHANGED = "other numbers", "changed on purpose"
 RUNS = """
 import dataclasses, hashlib, json, sys
 from dynabro_cli import RunSpec, simulate
@@ -137,8 +137,8 @@ def measure(
 
     Args:
         commits: Earlier commits; the table's commits come first.
-        changed: Parts that have changed on purpose, perhaps only with other parameters: no digest
-            of earlier code counts for them, now or later.
+        changed: Parts that have changed on purpose, perhaps only with other parameters. Their other
+            digests in the table's commits do not count, now or later.
         data_dir: The folder of data sets.
         write: True to write the table of digests.
     """
@@ -147,7 +147,7 @@ def measure(
     names = [f"{kind}/{name}" for kind, parts in REGISTRIES.items() for name in parts.entries()]
     if unknown := [name for name in changed if name not in (*names, digests.ENGINE)]:
         raise SpecError(f"changed={unknown[0]}: no such part. Try: {names[0]}")
-    dropped = {*changed, *(name for name, known in before["parts"].items() if len(known) == 1)}
+    other = before.get("changed", {}) | dict.fromkeys(changed, commits)
     parts = {name: [str(digests.at_hand(name))] for name in (*names, digests.ENGINE)}
     rows = {name: [name] for name in parts}
     with tempfile.TemporaryDirectory() as place:
@@ -157,24 +157,27 @@ def measure(
         checkouts = [_checkout(commit, Path(place)) for commit in commits]
         with ThreadPoolExecutor(cores()) as pool:
             ours, *others = pool.map(lambda x: _runs(x, specs, folder), (HERE, *checkouts))
-        for checkout, theirs in zip(checkouts, others, strict=True):
+        for commit, checkout, theirs in zip(commits, checkouts, others, strict=True):
             trees = _trees(checkout)
-            for name, run, other in zip(names, ours, theirs, strict=False):
-                verdict, old = _compared(name, run, other, trees.get(name))
+            for name, run, their_run in zip(names, ours, theirs, strict=False):
+                has_changed = commit in other.get(name, ())
+                verdict, old = _compared(name, run, their_run, trees.get(name), has_changed)
                 rows[name].append(verdict)
                 parts[name] += old
             verdict, old = _of_engine(names, list(zip(ours, theirs, strict=True)), trees)
+            if commit in other.get(digests.ENGINE, ()):
+                verdict, old = CHANGED, []
             rows[digests.ENGINE].append(verdict)
             parts[digests.ENGINE] += old
     table_of = {
-        name: found[:1]
-        if name in dropped
-        else list(dict.fromkeys([*found, *_linked(found, before["parts"].get(name, ()))]))
+        name: list(dict.fromkeys([*found, *_linked(found, before["parts"].get(name, ()))]))
+        if name not in other
+        else found
         for name, found in sorted(parts.items())
     }
-    listed = {name: found for name, found in table_of.items() if len(found) > 1 or name in dropped}
     if write:
-        _write(commits, listed)
+        listed = {name: row for name, row in table_of.items() if len(row) > 1 or name in other}
+        _write(commits, other, listed)
     return table(["part", *commits], list(rows.values()))
 
 
@@ -186,7 +189,7 @@ def _linked(found: list[str], before: Sequence[str]) -> Sequence[str]:
 
 
 def _compared(
-    name: str, here: list[Any], there: list[Any], trees: list[str] | None
+    name: str, here: list[Any], there: list[Any], trees: list[str] | None, has_changed: bool
 ) -> tuple[str, list[str]]:
     """Return how a part was compared with the same part of a commit, and the commit's digests of it
     if they are equal.
@@ -196,6 +199,8 @@ def _compared(
     ran, equal = None not in (here[0], there[0]), here[0] == there[0]
     if trees[0] == digests.at_hand(name):
         return "runs" if ran and equal else "syntax", trees[1:]
+    if has_changed:
+        return CHANGED, []
     if not ran:
         return f"not run: {(here if here[0] is None else there)[1]}"[:40], []
     return ("runs", [there[1][name]]) if equal else (OTHER, [])
@@ -292,7 +297,7 @@ def _lines(command: list[str], folder: Path) -> list[str]:
     return ended.stdout.splitlines()
 
 
-def _write(commits: list[str], parts: dict[str, list[str]]) -> None:
+def _write(commits: list[str], changed: dict[str, list[str]], parts: dict[str, list[str]]) -> None:
     lines = ",\n".join(
         f"    {json.dumps(name)}: {json.dumps(found)}" for name, found in parts.items()
     )
@@ -303,5 +308,6 @@ def _write(commits: list[str], parts: dict[str, list[str]]) -> None:
     )
     digests.SAME_CODE.write_text(
         f'{{\n  "about": {json.dumps(about)},\n  "commits": {json.dumps(commits)},\n'
+        f'  "changed": {json.dumps(changed)},\n'
         f'  "parts": {{\n{lines}\n  }}\n}}\n'
     )

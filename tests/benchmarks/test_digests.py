@@ -40,7 +40,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         changed: tuple[str, ...] = (),
         digest: str = OLD,
         before: Table | None = None,
-        **options: Any,
+        commits: tuple[str, ...] = ("commit",),
     ) -> Table:
         if before is not None:
             file.write_text(json.dumps({"parts": before}))
@@ -62,7 +62,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         )
         monkeypatch.setattr(script, "_trees", of_trees)
         specs.clear()
-        script.measure(["commit"], changed, None, True, **options)
+        script.measure(commits, changed, None, True)
         parts: Table = json.loads(file.read_text())["parts"]
         return parts
 
@@ -101,9 +101,21 @@ def test_a_digest_that_was_equal_to_an_equal_one_stays(write: Write) -> None:
 
 
 def test_a_part_that_has_changed_on_purpose_is_dropped_for_good(write: Write) -> None:
-    assert write(changed=(CWTM, ENGINE))[CWTM] == [at_hand(CWTM)]
-    parts = write()
+    assert write()[CWTM] == [at_hand(CWTM), OLD]
+    parts = write(changed=(CWTM, SF, ENGINE), trees=(SF,))
     assert parts[CWTM] == [at_hand(CWTM)]
+    assert parts[SF] == [at_hand(SF), OLD]  # the same code, whatever it gives
     assert parts[ENGINE] == [at_hand(ENGINE)]
+    again = write()
+    assert again[CWTM] == [at_hand(CWTM)]
+    assert again[ENGINE] == [at_hand(ENGINE)]
     with pytest.raises(SpecError, match=r"changed=attacks/x: no such part\. Try: "):
         write(changed=("attacks/x",))
+
+
+def test_what_has_changed_is_not_dropped_in_later_commits(write: Write) -> None:
+    write(changed=(CWTM,))
+    assert write(commits=("commit", "later"), digest="2" * DIGITS)[CWTM] == [
+        at_hand(CWTM),
+        "2" * DIGITS,
+    ]
