@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from dynabro_cli import RunSpec
-from dynabro_cli.errors import DynabroError
+from dynabro_cli.core.errors import DynabroError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 

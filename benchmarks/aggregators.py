@@ -16,14 +16,14 @@ from torch import Tensor
 from benchmarks import peers
 from benchmarks.measuring import chosen, in_turn, machine, ratio, table
 from benchmarks.peers import Rule
-from dynabro_cli.aggregators._api import SERVER, AggregatorSetting
-from dynabro_cli.aggregators.gm import start_of, weiszfeld
-from dynabro_cli.errors import SpecError
+from dynabro_cli.components.aggregators._api import SERVER, AggregatorSetting
+from dynabro_cli.components.aggregators.gm import start_of, weiszfeld
+from dynabro_cli.components.pre_aggregators._chain import build_chain
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.vectors.gram import around, gram
 from dynabro_cli.gradients.memory import keep_pages
-from dynabro_cli.pre_aggregators._chain import build_chain
-from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.compilation import Compiler, missing_tool
-from dynabro_cli.vectors.gram import around, gram
 
 ROUNDING = 1e-6
 """Smallest distance from the minimiser that can be expected of a rule in single precision."""

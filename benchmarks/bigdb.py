@@ -22,15 +22,15 @@ from typing import Any, NamedTuple
 from sqlalchemy import Engine, Table, insert
 
 from benchmarks.measuring import machine, spread, table
+from dynabro_cli.experiment.grid.plan import plan
+from dynabro_cli.experiment.grid.sweep_lookup import load_sweep
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.grid.plan import plan
-from dynabro_cli.grid.sweep_lookup import load_sweep
-from dynabro_cli.store import row_digests
-from dynabro_cli.store.environments import as_columns
-from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.switch_recovery import THINNED
-from dynabro_cli.store.tables import byzantine_counts, evaluations, recovery, rounds, runs
+from dynabro_cli.runs.store.environments import as_columns
+from dynabro_cli.runs.store.open.engine import open_for_writing
+from dynabro_cli.runs.store.tables import byzantine_counts, evaluations, recovery, rounds, runs
+from dynabro_cli.runs.store.write import row_digests
+from dynabro_cli.runs.store.write.switch_recovery import THINNED
 
 SWEEP = "digits-worst-case"
 STORED = 2736

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.measuring import synchronise
 from benchmarks.processes import Block
-from dynabro_cli.errors import NotFoundError
+from dynabro_cli.core.errors import NotFoundError
 
 PHASES = ("data", "gradients", "momentum", "attack", "aggregation", "send")
 

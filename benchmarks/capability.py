@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import chosen, machine
-from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.core.errors import NotFoundError, SpecError
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.complete import CompleteSpec
-from dynabro_cli.grid.plan import plan
-from dynabro_cli.grid.sweep_lookup import load_sweep, shipped
+from dynabro_cli.experiment.grid.plan import plan
+from dynabro_cli.experiment.grid.sweep_lookup import load_sweep, shipped
 
 VARIABLE = "ATEN_CPU_CAPABILITY"
 """Torch's variable for the vector instructions that its own kernels may use."""
@@ -28,7 +28,8 @@ LEFT_OUT = "cifar10"
 PROGRAM = """
 import json, sys
 import torch
-from dynabro_cli import RunSpec, events, simulate
+from dynabro_cli import RunSpec, simulate
+from dynabro_cli.core import events
 fields, place, threads = json.loads(sys.argv[1]), sys.argv[2] or None, int(sys.argv[3])
 norms, end = [], None
 for event in simulate(RunSpec.from_text(fields), data_dir=place, device="cpu", threads=threads):

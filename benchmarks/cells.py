@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dynabro_cli import RunSpec, events
+from dynabro_cli import RunSpec
+from dynabro_cli.components.tasks import cifar10, mnist
+from dynabro_cli.components.tasks._api import Images
+from dynabro_cli.core import events
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.setup import simulate_run
-from dynabro_cli.tasks import cifar10, mnist
-from dynabro_cli.tasks._api import Images
 
 FOREVER = 10**9
 """A distance between evaluations that no run reaches."""

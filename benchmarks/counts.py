@@ -10,7 +10,7 @@ import pkgutil
 from types import ModuleType
 
 from benchmarks.measuring import table
-from dynabro_cli.registries import REGISTRIES
+from dynabro_cli.components.registries import REGISTRIES
 
 KINDS = ("aggregators", "pre_aggregators", "attacks")
 """Kinds of classes of the peers."""

@@ -24,8 +24,8 @@ from PIL import Image
 
 from benchmarks import same
 from benchmarks.measuring import cores, table
-from dynabro_cli.components import digests
-from dynabro_cli.errors import SpecError
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.registration import digests
 from dynabro_cli.experiment.resolve import REGISTRIES
 
 HERE = Path(__file__).parents[1]
@@ -119,7 +119,7 @@ networks are compiled, as in runs that are not short.
 """
 TREES = """
 import json, pathlib, sys
-from dynabro_cli.components import digests
+from dynabro_cli.core.registration import digests
 digests.ROOT = pathlib.Path(sys.argv[1])
 whole = lambda file: digests._digest(map(digests._content, digests._with_imports(file)))
 print(json.dumps({name: [digests.of_file(file), whole(file)] for name, file in digests._registered().items()}))

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dynabro_cli.machine import gpu_kernels
+from dynabro_cli.core.machine import gpu_kernels
 
 aten = torch.ops.aten
 VALUES = (

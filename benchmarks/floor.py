@@ -14,12 +14,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.measuring import chosen, in_turn, machine, table
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.components.tasks import cifar10, digits, mnist
+from dynabro_cli.components.tasks._api import ImageShape
 from dynabro_cli.gradients.engine import WorkerGradients
 from dynabro_cli.gradients.memory import keep_pages
-from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation import precision
-from dynabro_cli.tasks import cifar10, digits, mnist
-from dynabro_cli.tasks._api import ImageShape
 
 HEADER = [
     "gradients",

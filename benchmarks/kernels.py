@@ -18,7 +18,7 @@ from benchmarks.cells import FOREVER, cell, stream
 from benchmarks.measuring import machine
 from benchmarks.processes import Block, take_turns, workers
 from dynabro_cli import RunSpec, simulate
-from dynabro_cli.events import RoundsDone
+from dynabro_cli.core.events import RoundsDone
 
 WARM_UP = 2
 """Events of rounds before the first that counts: libraries load, and torch picks algorithms."""
@@ -56,7 +56,7 @@ KERNELS = sorted(path.stem for path in Path(dynabro_cli.__file__).parent.rglob("
 
 def rounds(spec: RunSpec, without: str | None) -> Iterator[Block]:
     """Run ``spec`` without a kernel; yield a block of CPU seconds for each ``RoundsDone``."""
-    from dynabro_cli.machine import native
+    from dynabro_cli.core.machine import native
 
     load = native._load
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from benchmarks.cells import cell, stream
 from benchmarks.fake_gpu import FakeGPU, launches, one_gpu
 from benchmarks.measuring import table
-from dynabro_cli import RunSpec, events
+from dynabro_cli import RunSpec
+from dynabro_cli.core import events
 from dynabro_cli.gradients import graphs
 from dynabro_cli.gradients.engine import WorkerGradients
 from dynabro_cli.simulation import loop

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from dynabro_cli.errors import SpecError, did_you_mean
-from dynabro_cli.machine.native import Kernel, NativeError, cpu_name
+from dynabro_cli.core.errors import SpecError, did_you_mean
+from dynabro_cli.core.machine.native import Kernel, NativeError, cpu_name
 
 
 def machine(device: str = "cpu", threads: int | None = None) -> str:

@@ -12,9 +12,9 @@ from benchmarks import ours
 from benchmarks.measuring import machine, table
 from benchmarks.processes import workers
 from dynabro_cli import RunSpec
-from dynabro_cli.errors import NotFoundError
+from dynabro_cli.core.errors import NotFoundError
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.simulation.setup import data_directory
-from dynabro_cli.streams import Streams
 
 HEADER = ["run", "peak RSS, MiB", "s", "rounds"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.measuring import synchronise
 from benchmarks.processes import Block
 from dynabro_cli import RunSpec, simulate
-from dynabro_cli.events import RoundsDone
+from dynabro_cli.core.events import RoundsDone
 from dynabro_cli.simulation.problem.images import ImageProblem
 
 WARM_UP = 2

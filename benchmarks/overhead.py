@@ -16,9 +16,9 @@ from benchmarks.measuring import machine, spread, table
 
 ALONE = """
 import sys
-from dynabro_cli.grid.plan import plan
+from dynabro_cli.experiment.grid.plan import plan
 from dynabro_cli.simulation.setup import simulate_run
-from dynabro_cli.grid.sweep_lookup import load_sweep
+from dynabro_cli.experiment.grid.sweep_lookup import load_sweep
 for run in plan(load_sweep(sys.argv[1])).runs:
     for _ in simulate_run(run, device="cpu", threads=1, compile="off"):
         pass

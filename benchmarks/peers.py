@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from dynabro_cli.errors import SpecError
+from dynabro_cli.core.errors import SpecError
 
 TAU, C = 100.0, 2.0
 """ByzFL's defaults of centered and of static clipping."""

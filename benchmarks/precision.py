@@ -11,9 +11,9 @@ import torch
 
 from benchmarks.floor import Case, noise
 from benchmarks.measuring import in_turn, machine, table
+from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.gradients.engine import WorkerGradients
 from dynabro_cli.gradients.memory import keep_pages
-from dynabro_cli.registries import REGISTRIES
 
 HEADER = [
     "gradients",

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dynabro_cli.errors import DynabroError, RunError
+from dynabro_cli.core.errors import DynabroError, RunError
 
 
 class Block(NamedTuple):

@@ -14,15 +14,15 @@ from benchmarks.measuring import machine, table
 from benchmarks.memory import write_noise
 from benchmarks.processes import Block, workers
 from dynabro_cli import RunSpec, simulate
-from dynabro_cli.errors import NotFoundError
-from dynabro_cli.events import RoundsDone
+from dynabro_cli.core.errors import NotFoundError
+from dynabro_cli.core.events import RoundsDone
+from dynabro_cli.runs.store.open.engine import open_for_writing
+from dynabro_cli.runs.store.write.recorder import Recorder
 from dynabro_cli.simulation import loop
 from dynabro_cli.simulation.loop import Step
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.round.acceptance import Probe
 from dynabro_cli.simulation.setup import data_directory
-from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.recorder import Recorder
 
 PARTS = ("gradients", "server", "acceptance ratio", "batches", "step", "recorder", "evaluations")
 HEADER = ["run", "ms a round", *PARTS, "the rest"]

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from benchmarks.measuring import machine, table
 from dynabro_cli import RunSpec, simulate
-from dynabro_cli.events import Evaluated, Started
-from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.recorder import Recorder
+from dynabro_cli.core.events import Evaluated, Started
+from dynabro_cli.runs.store.open.engine import open_for_writing
+from dynabro_cli.runs.store.write.recorder import Recorder
 
 
 class Times(NamedTuple):

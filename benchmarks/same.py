@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import machine, ratio, table
-from dynabro_cli.errors import SpecError
+from dynabro_cli.core.errors import SpecError
 
 HEADER = ["run", "same numbers", "CPU s here", "CPU s there", "here over there"]
 COMMON = {"workers": 7, "byzantine": 2, "batch_size": 4, "switching": "periodic:K=5"}

@@ -13,8 +13,8 @@ from benchmarks.iteration import summary
 from benchmarks.measuring import machine, ratio, table
 from benchmarks.processes import take_turns, workers
 from dynabro_cli import RunSpec
+from dynabro_cli.components.tasks.digits import SHAPE
 from dynabro_cli.gradients.memory import free_memory
-from dynabro_cli.tasks.digits import SHAPE
 
 COPIES = 6
 """Number of matrices [m, d] that an iteration is assumed to hold at a time; sizes that cannot fit

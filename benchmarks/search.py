@@ -11,12 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.measuring import machine, table
-from dynabro_cli.grid.search_file import load_search, set_values
-from dynabro_cli.search.study import Study
-from dynabro_cli.store import trials
-from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.read.searches import Trial, trials_of
-from dynabro_cli.store.transactions import KeptConnection
+from dynabro_cli.experiment.grid.search_file import load_search, set_values
+from dynabro_cli.runs.search.study import Study
+from dynabro_cli.runs.store.open.engine import open_for_writing
+from dynabro_cli.runs.store.read.searches import Trial, trials_of
+from dynabro_cli.runs.store.write import trials
+from dynabro_cli.runs.store.write.transactions import KeptConnection
 
 AROUND = 20
 """Number of trials over which a cost is averaged."""

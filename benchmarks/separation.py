@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from dynabro_cli.analysis.paired_tests import LEVEL, groups
+from dynabro_cli.answers.analysis.paired_tests import LEVEL, groups
 
 STEPS = 360
 SEEDS = range(2, 11)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchmarks.measuring import machine, spread, table
-from dynabro_cli.errors import DynabroError
+from dynabro_cli.core.errors import DynabroError
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "results.db.example"

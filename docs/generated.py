@@ -15,12 +15,12 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from dynabro_cli.components import Entry, format_value
-from dynabro_cli.components.aliases import ALIASES, Alias, squashed
+from dynabro_cli.answers.figures.report.site import OF_VIEWS, VIEWS
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core.registration import Entry, format_value
+from dynabro_cli.core.registration.aliases import ALIASES, Alias, squashed
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.figures.report.site import OF_VIEWS, VIEWS
-from dynabro_cli.registries import REGISTRIES
-from dynabro_cli.store.tables import metadata
+from dynabro_cli.runs.store.tables import metadata
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -107,7 +107,7 @@ def component(kind: str, entry: Entry[Any]) -> str:
         "",
         f"**Reference:** {_markdown(_sentence(entry.reference))}",
         "",
-        f"**Source:** `dynabro_cli/{kind}/{source}`",
+        f"**Source:** `dynabro_cli/components/{kind}/{source}`",
     ]
     return "\n".join(lines) + "\n"
 

@@ -18,13 +18,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dynabro_cli.api import make_aggregator, make_attack, make_pre_aggregator, make_switching
-    from dynabro_cli.components.plugins import load_plugin
+    from dynabro_cli.components.api import (
+        make_aggregator,
+        make_attack,
+        make_pre_aggregator,
+        make_switching,
+    )
+    from dynabro_cli.components.tasks._arrays import make_task
+    from dynabro_cli.core.registration.plugins import load_plugin
     from dynabro_cli.experiment.spec import RunSpec
-    from dynabro_cli.notebook import run, sweep
+    from dynabro_cli.runs.notebook import run, sweep
+    from dynabro_cli.runs.store.read.frames import load
     from dynabro_cli.simulation.setup import simulate
-    from dynabro_cli.store.read.frames import load
-    from dynabro_cli.tasks._arrays import make_task
 
 __version__ = "1.1.0"
 __all__ = [
@@ -44,15 +49,15 @@ __all__ = [
 _PUBLIC = {
     "RunSpec": "dynabro_cli.experiment.spec",
     "simulate": "dynabro_cli.simulation.setup",
-    "make_aggregator": "dynabro_cli.api",
-    "make_attack": "dynabro_cli.api",
-    "make_pre_aggregator": "dynabro_cli.api",
-    "make_switching": "dynabro_cli.api",
-    "make_task": "dynabro_cli.tasks._arrays",
-    "run": "dynabro_cli.notebook",
-    "sweep": "dynabro_cli.notebook",
-    "load": "dynabro_cli.store.read.frames",
-    "load_plugin": "dynabro_cli.components.plugins",
+    "make_aggregator": "dynabro_cli.components.api",
+    "make_attack": "dynabro_cli.components.api",
+    "make_pre_aggregator": "dynabro_cli.components.api",
+    "make_switching": "dynabro_cli.components.api",
+    "make_task": "dynabro_cli.components.tasks._arrays",
+    "run": "dynabro_cli.runs.notebook",
+    "sweep": "dynabro_cli.runs.notebook",
+    "load": "dynabro_cli.runs.store.read.frames",
+    "load_plugin": "dynabro_cli.core.registration.plugins",
 }
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from dynabro_cli.machine.search_path import search_path
+from dynabro_cli.core.machine.search_path import search_path
 
 sys.path[:] = search_path()  # before the next import, which would find files of the working folder
 

@@ -27,8 +27,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args, get_origin
 
-from dynabro_cli.aggregators._api import SERVER, Aggregator, AggregatorSetting, tolerated
-from dynabro_cli.attacks._api import (
+from dynabro_cli.components.aggregators._api import SERVER, Aggregator, AggregatorSetting, tolerated
+from dynabro_cli.components.attacks._api import (
     Attack,
     AttackSetting,
     honest_mean,
@@ -36,17 +36,17 @@ from dynabro_cli.attacks._api import (
     replace,
     stay,
 )
-from dynabro_cli.components import METRICS, parameter, plain
-from dynabro_cli.errors import PluginError
-from dynabro_cli.lazy import Late, nn, np, torch
-from dynabro_cli.models._api import LabelledInputs, WorkerLabels
-from dynabro_cli.partitions._api import Partition, PartitionSetting, at_server
-from dynabro_cli.pre_aggregators._api import PreAggregator
-from dynabro_cli.registries import REGISTRIES
-from dynabro_cli.streams import Streams
-from dynabro_cli.switching._api import Switching, SwitchingSetting, check_count
-from dynabro_cli.tasks._api import ImageShape, Task, TaskSetting
-from dynabro_cli.tasks._arrays import make_task
+from dynabro_cli.components.models._api import LabelledInputs, WorkerLabels
+from dynabro_cli.components.partitions._api import Partition, PartitionSetting, at_server
+from dynabro_cli.components.pre_aggregators._api import PreAggregator
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.components.switching._api import Switching, SwitchingSetting, check_count
+from dynabro_cli.components.tasks._api import ImageShape, Task, TaskSetting
+from dynabro_cli.components.tasks._arrays import make_task
+from dynabro_cli.core.errors import PluginError
+from dynabro_cli.core.lazy import Late, nn, np, torch
+from dynabro_cli.core.registration import METRICS, parameter, plain
+from dynabro_cli.core.streams import Streams
 
 if TYPE_CHECKING:
     from torch import Tensor

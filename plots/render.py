@@ -42,13 +42,13 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau, norm, t, ttest_1samp
 
-from dynabro_cli.analysis.diverged import counted_as, share
-from dynabro_cli.analysis.pairs import compare, side
-from dynabro_cli.errors import NotFoundError
-from dynabro_cli.grid.plan import plan
-from dynabro_cli.grid.sweep_lookup import load_sweep, shipped
-from dynabro_cli.registries import REGISTRIES
-from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.answers.analysis.diverged import counted_as, share
+from dynabro_cli.answers.analysis.pairs import compare, side
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core.errors import NotFoundError
+from dynabro_cli.experiment.grid.plan import plan
+from dynabro_cli.experiment.grid.sweep_lookup import load_sweep, shipped
+from dynabro_cli.runs.store.open.engine import open_read_only
 
 HERE = Path(__file__).parent
 TEMPLATES = HERE / "templates"

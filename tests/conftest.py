@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.machine.cores import cores, spin_little
+from dynabro_cli.core.machine.cores import cores, spin_little
 
 # before torch is loaded: processes that wait in a loop take the cores from each other
 spin_little()
 
 import torch  # noqa: E402
 
-from dynabro_cli.executors import placement  # noqa: E402
-from dynabro_cli.machine import devices, mps  # noqa: E402
-from dynabro_cli.store.open.engine import open_for_writing  # noqa: E402
-from tests.machine.fake_mps import Service  # noqa: E402
+from dynabro_cli.core.machine import devices, mps  # noqa: E402
+from dynabro_cli.runs.executors import placement  # noqa: E402
+from dynabro_cli.runs.store.open.engine import open_for_writing  # noqa: E402
+from tests.core.machine.fake_mps import Service  # noqa: E402
 from tests.postgres import empty_database  # noqa: E402
 
 # the processes of tests share the cores; tests of threads set their number

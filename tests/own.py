@@ -7,17 +7,22 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dynabro_cli import components
-from dynabro_cli.components import METRICS, digests, plugins
-from dynabro_cli.figures import _api as figures
-from dynabro_cli.registries import REGISTRIES
+from dynabro_cli.answers.figures import _api as figures
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core import registration as components
+from dynabro_cli.core.registration import METRICS, digests, plugins
 
 RULE = '''"""A rule."""
 
 from dataclasses import dataclass
 
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless
-from dynabro_cli.components import parameter
+from dynabro_cli.components.aggregators._api import (
+    REGISTRY,
+    Aggregator,
+    AggregatorSetting,
+    stateless,
+)
+from dynabro_cli.core.registration import parameter
 {imports}
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli.components import Entry, ParameterInfo
-from dynabro_cli.errors import SpecError
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.registration import Entry, ParameterInfo
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import COMPONENTS, RunSpec, fields
-from dynabro_cli.registries import REGISTRIES
 
 FIELDS = {registry: field for field, registry in COMPONENTS.items()}
 ENTRIES = [

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import make_url
 
-from dynabro_cli.store.open.servers import TURN
+from dynabro_cli.runs.store.open.servers import TURN
 
 VARIABLE = "DYNABRO_TEST_POSTGRES"
 

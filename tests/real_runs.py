@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.runs.store.open.engine import open_for_writing
+from dynabro_cli.runs.store.write.recorder import Recorder
 from dynabro_cli.simulation.setup import simulate
-from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.recorder import Recorder
 
 METHODS = ("sgd", "momentum:beta=0.5", "dynabro")
 SPECS = [

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-import dynabro_cli.store
-from dynabro_cli.package import ROOT
+import dynabro_cli.runs.store
+from dynabro_cli.core.package import ROOT
 
 STORE = [
     module.name
-    for module in pkgutil.walk_packages(dynabro_cli.store.__path__, "dynabro_cli.store.")
+    for module in pkgutil.walk_packages(dynabro_cli.runs.store.__path__, "dynabro_cli.runs.store.")
 ]
 LIGHT = ("torch", "torchvision", "sqlalchemy", "pandas", "matplotlib", "sklearn")
 
@@ -35,7 +35,7 @@ def loaded(program: str) -> set[str]:
         "dynabro_cli",
         "dynabro_cli.cli.app",
         "dynabro_cli.experiment.spec",
-        "dynabro_cli.events",
+        "dynabro_cli.core.events",
         "dynabro_cli.gradients",
     ],
 )
@@ -65,9 +65,9 @@ except SystemExit as end:
 @pytest.mark.thorough
 def test_the_database_is_read_without_torch() -> None:
     assert {
-        "dynabro_cli.store.open.engine",
-        "dynabro_cli.store.recorder",
-        "dynabro_cli.store.read.queries",
+        "dynabro_cli.runs.store.open.engine",
+        "dynabro_cli.runs.store.write.recorder",
+        "dynabro_cli.runs.store.read.queries",
     } <= set(STORE)
     modules = loaded("import " + ", ".join(STORE))
     assert "sqlalchemy" in modules

@@ -24,8 +24,11 @@ from dynabro_cli import (
     plugins,
     simulate,
 )
-from dynabro_cli.analysis.pairs import side
-from dynabro_cli.errors import NotFoundError, PluginError, SpecError
+from dynabro_cli.answers.analysis.pairs import side
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.components.tasks._api import TaskSetting
+from dynabro_cli.components.tasks._arrays import images_of
+from dynabro_cli.core.errors import NotFoundError, PluginError, SpecError
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.plugins import (
     Range,
@@ -37,9 +40,6 @@ from dynabro_cli.plugins import (
     switching,
     task,
 )
-from dynabro_cli.registries import REGISTRIES
-from dynabro_cli.tasks._api import TaskSetting
-from dynabro_cli.tasks._arrays import images_of
 from tests.own import fresh
 
 MESSAGES = torch.arange(10.0).view(5, 2)

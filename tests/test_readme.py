@@ -17,16 +17,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dynabro_cli import __version__, errors, run
+from dynabro_cli import __version__, run
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core import errors
+from dynabro_cli.core.machine.settings import SETTINGS
 from dynabro_cli.experiment.spec import RunSpec, fields
-from dynabro_cli.machine.settings import SETTINGS
-from dynabro_cli.registries import REGISTRIES
-from dynabro_cli.store.open.engine import open_read_only
-from dynabro_cli.store.read import queries
-from dynabro_cli.store.tables import STATUSES, metadata
+from dynabro_cli.runs.store.open.engine import open_read_only
+from dynabro_cli.runs.store.read import queries
+from dynabro_cli.runs.store.tables import STATUSES, metadata
 from tests.command_lines import parse
 from tests.real_runs import fill
-from tests.store.made import read
+from tests.runs.store.made import read
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = {
@@ -109,7 +110,7 @@ def test_a_command_parses(command: str) -> None:
 
         resolve(RunSpec.from_text(given))
     if words[0] == "show" and not words[1].startswith("runs/") and not words[1].isdecimal():
-        from dynabro_cli.registries import REGISTRIES
+        from dynabro_cli.components.registries import REGISTRIES
 
         kind, _, name = words[1].rpartition("/")
         assert any(
@@ -416,8 +417,8 @@ def test_every_exit_code_is_documented() -> None:
 
 
 def test_the_sweep_can_be_planned() -> None:
-    from dynabro_cli.grid.plan import plan
-    from dynabro_cli.grid.sweep_file import parse_sweep
+    from dynabro_cli.experiment.grid.plan import plan
+    from dynabro_cli.experiment.grid.sweep_file import parse_sweep
 
     (text,) = blocks("yaml", page("sweeps"))
     planned = plan(parse_sweep(text, "sweeps.md"))
@@ -425,7 +426,7 @@ def test_the_sweep_can_be_planned() -> None:
 
 
 def test_every_key_of_a_sweep_is_documented() -> None:
-    from dynabro_cli.grid.sweep_file import KEYS
+    from dynabro_cli.experiment.grid.sweep_file import KEYS
 
     documented = [
         [key for row in rows for key in quoted(row[0])] for _, rows in tables(page("sweeps"))
@@ -443,8 +444,8 @@ def test_every_key_of_a_sweep_is_documented() -> None:
     ],
 )
 def test_a_sweep_that_comes_with_the_program_can_be_planned(command: str) -> None:
-    from dynabro_cli.grid.plan import plan
-    from dynabro_cli.grid.sweep_lookup import load_sweep
+    from dynabro_cli.experiment.grid.plan import plan
+    from dynabro_cli.experiment.grid.sweep_lookup import load_sweep
 
     parameters = parse(shlex.split(command))
     assert plan(load_sweep(parameters["name"], parameters["settings"] or ())).runs

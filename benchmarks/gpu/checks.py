@@ -31,10 +31,11 @@ from benchmarks.gpu.drive import FORK, Check, Outcome, forked
 from benchmarks.iteration import cases
 from benchmarks.measuring import synchronise
 from benchmarks.processes import Block
-from dynabro_cli import RunSpec, events
+from dynabro_cli import RunSpec
+from dynabro_cli.core import events
+from dynabro_cli.core.machine import devices, gpu_kernels, mps
 from dynabro_cli.gradients import graphs
 from dynabro_cli.gradients.engine import WorkerGradients
-from dynabro_cli.machine import devices, gpu_kernels, mps
 from dynabro_cli.simulation import loop
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS, Simulation
 

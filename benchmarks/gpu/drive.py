@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.measuring import table
-from dynabro_cli.executors.worker import die_with_parent
+from dynabro_cli.runs.executors.worker import die_with_parent
 
 FORK = multiprocessing.get_context("fork")
 PATIENCE = 5.0

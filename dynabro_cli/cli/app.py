@@ -18,18 +18,18 @@ import typer
 
 from dynabro_cli import __version__
 from dynabro_cli.cli.hints import advice
-from dynabro_cli.errors import (
+from dynabro_cli.core.errors import (
     DatabaseError,
     DynabroError,
     InterruptedRunError,
     PreemptedError,
     SpecError,
 )
-from dynabro_cli.executors.interruptions import check_arrived, handle_signals
+from dynabro_cli.core.lazy import torch, when_loaded
+from dynabro_cli.core.machine.settings import check_settings
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.lazy import torch, when_loaded
-from dynabro_cli.machine.settings import check_settings
-from dynabro_cli.screen.terminal import close, complain, in_use, prepare, say, unwritable
+from dynabro_cli.runs.executors.interruptions import check_arrived, handle_signals
+from dynabro_cli.runs.screen.terminal import close, complain, in_use, prepare, say, unwritable
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Click's error for wrong options; some versions of typer include a copy of click."""
@@ -45,35 +45,35 @@ MOST_LINES = 200
 
 GROUPS = {
     "Make runs": {
-        "demo": "demo.demo",
-        "run": "run.run",
-        "sweep": "sweep.sweep",
-        "search": "search.search",
-        "status": "status.status",
-        "logs": "show.logs",
+        "demo": "make.demo.demo",
+        "run": "make.run.run",
+        "sweep": "make.sweep.sweep",
+        "search": "make.search.search",
+        "status": "read.status.status",
+        "logs": "read.show.logs",
     },
     "Answer questions": {
-        "plot": "plot.plot",
-        "compare": "compare.compare",
-        "select": "select.select",
-        "leaderboard": "leaderboard.leaderboard",
-        "report": "web.report",
-        "verify": "verify.app",
+        "plot": "read.plot.plot",
+        "compare": "read.compare.compare",
+        "select": "make.select.select",
+        "leaderboard": "read.leaderboard.leaderboard",
+        "report": "read.web.report",
+        "verify": "make.verify.app",
     },
     "Read the database": {
-        "runs": "runs.runs",
-        "query": "runs.query",
-        "export": "runs.export",
-        "diff": "diff.diff",
-        "evaluate": "evaluate.evaluate",
-        "browse": "web.browse",
-        "tag": "runs.tag",
+        "runs": "read.runs.runs",
+        "query": "read.runs.query",
+        "export": "read.runs.export",
+        "diff": "read.diff.diff",
+        "evaluate": "make.evaluate.evaluate",
+        "browse": "read.web.browse",
+        "tag": "read.runs.tag",
         "db": "db.app",
     },
     "Components": {
-        "list": "catalogue.list_",
-        "show": "show.show",
-        "new": "catalogue.new",
+        "list": "read.catalogue.list_",
+        "show": "read.show.show",
+        "new": "read.catalogue.new",
     },
 }
 """The module and the function of each command, or its commands, by the group and in the order of
@@ -255,7 +255,7 @@ def _wrong_row() -> str | None:
     Databases are not checked when they are opened, because that reads each value. So a command that
     fails at a value that dynabro has not written looks for it afterwards.
     """
-    from dynabro_cli.store.care.check import check
+    from dynabro_cli.runs.store.care.check import check
 
     try:
         problems = check(in_use()).problems

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import typer
 
-from dynabro_cli.package import FIGURES, HOME, KINDS, ROOT
+from dynabro_cli.core.package import FIGURES, HOME, KINDS, ROOT
 
 Complete = Callable[[typer.Context, str], list[str]]
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynabro_cli.cli.options import Database, Force, Plugins
-from dynabro_cli.errors import DatabaseError, SpecError, many
-from dynabro_cli.screen.output import emit, print_json, size, tell_of_code
-from dynabro_cli.screen.terminal import complain, note, say
+from dynabro_cli.core.errors import DatabaseError, SpecError, many
+from dynabro_cli.runs.screen.output import emit, print_json, size, tell_of_code
+from dynabro_cli.runs.screen.terminal import complain, note, say
 
 if TYPE_CHECKING:
-    from dynabro_cli.store.care.merge import Difference, Merged
+    from dynabro_cli.runs.store.care.merge import Difference, Merged
 
 MOST_LINES = 20
 AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
@@ -34,8 +34,8 @@ def check(db: Database = "results.db", as_json: AsJson = False, plugin: Plugins 
 
     Example: dynabro db check --db results.db
     """
-    from dynabro_cli.store.care import check as checks
-    from dynabro_cli.store.open.translation import shown
+    from dynabro_cli.runs.store.care import check as checks
+    from dynabro_cli.runs.store.open.translation import shown
 
     report = checks.check(db)
     if as_json:
@@ -71,8 +71,8 @@ def backup(
 
     Example: dynabro db backup results-of-may.db
     """
-    from dynabro_cli.store.care.copies import back_up
-    from dynabro_cli.store.open.translation import shown
+    from dynabro_cli.runs.store.care.copies import back_up
+    from dynabro_cli.runs.store.open.translation import shown
 
     copy = back_up(db, file, force=force)
     say(f"{shown(db)} copied to {copy.path} ({size(copy.size)})")
@@ -123,9 +123,9 @@ def thin(
 
     Example: dynabro db thin small.db --every 100 --where "task <> 'quadratic'" --anonymous
     """
-    from dynabro_cli.screen.progress import CountProgress
-    from dynabro_cli.store.care import thin as thinning
-    from dynabro_cli.store.open.translation import shown
+    from dynabro_cli.runs.screen.progress import CountProgress
+    from dynabro_cli.runs.store.care import thin as thinning
+    from dynabro_cli.runs.store.open.translation import shown
 
     with CountProgress("runs") as progress:
         copy = thinning.thin(
@@ -170,9 +170,9 @@ def merge(
     Example: dynabro db merge from-the-other-machine.db --db results.db
     """
     from dynabro_cli.experiment.comparison import CodeComparison
-    from dynabro_cli.screen.progress import CountProgress
-    from dynabro_cli.store.care import merge as merging
-    from dynabro_cli.store.open.translation import shown
+    from dynabro_cli.runs.screen.progress import CountProgress
+    from dynabro_cli.runs.store.care import merge as merging
+    from dynabro_cli.runs.store.open.translation import shown
 
     with CountProgress("runs") as progress:
         merged = merging.merge(other, db, dry_run=dry_run, progress=progress)
@@ -223,10 +223,10 @@ def remove(
 
     Example: dynabro db remove --where "status = 'failed'" --dry-run
     """
-    from dynabro_cli.store.care import remove as removing
-    from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.open.translation import shown
-    from dynabro_cli.store.read.queries import list_runs, warn_of_missed
+    from dynabro_cli.runs.store.care import remove as removing
+    from dynabro_cli.runs.store.open.engine import open_read_only
+    from dynabro_cli.runs.store.open.translation import shown
+    from dynabro_cli.runs.store.read.queries import list_runs, warn_of_missed
 
     removal = removing.choose(db, where)
     warn_of_missed(open_read_only(db), where or "")

@@ -64,7 +64,7 @@ def advice(
 
 def _option(unknown: str, options: Collection[str]) -> str | None:
     """Return the option, or the setting of a field, that says the same as an unknown option."""
-    from dynabro_cli.grid.sweep_file import ELSEWHERE
+    from dynabro_cli.experiment.grid.sweep_file import ELSEWHERE
 
     named = ELSEWHERE.get(unknown.removeprefix("--").replace("-", "_"))
     said = f"{fields()[named].option} {EXAMPLES[named]}" if named else SAID.get(unknown)

@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from dynabro_cli import metrics as shipped_metrics
 from dynabro_cli.cli.completion import complete, stored_sweeps
-from dynabro_cli.components import parse_whole, plugins
-from dynabro_cli.errors import SpecError, did_you_mean
-from dynabro_cli.executors._api import Options
-from dynabro_cli.screen.terminal import use
+from dynabro_cli.components import metrics as shipped_metrics
+from dynabro_cli.core.errors import SpecError, did_you_mean
+from dynabro_cli.core.registration import parse_whole, plugins
+from dynabro_cli.runs.executors._api import Options
+from dynabro_cli.runs.screen.terminal import use
 
 Command = Callable[..., None]
 
@@ -299,7 +299,7 @@ def _how(values: dict[str, Any]) -> Options:
     """Return the options of making runs from their values as typed."""
     tags, note = values.pop("tags", None), values.get("note")
     if tags or note is not None:
-        from dynabro_cli.store.origin import check_words
+        from dynabro_cli.runs.store.write.origin import check_words
 
         tags = check_words(tags or (), note)
     if isinstance(values["jobs"], str):

@@ -6,14 +6,14 @@ import importlib.util
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dynabro_cli.components import plugins
-from dynabro_cli.errors import SpecError
-from dynabro_cli.screen.output import duration, emit, finite, print_json, tell_of_code
-from dynabro_cli.screen.terminal import hint, say
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.registration import plugins
+from dynabro_cli.runs.screen.output import duration, emit, finite, print_json, tell_of_code
+from dynabro_cli.runs.screen.terminal import hint, say
 
 if TYPE_CHECKING:
-    from dynabro_cli.analysis.search_findings import Findings, Found
-    from dynabro_cli.grid.search_file import Search
+    from dynabro_cli.answers.analysis.search_findings import Findings, Found
+    from dynabro_cli.experiment.grid.search_file import Search
 
 REPEATS = "dynabro search --rerun-changed repeats their trials"
 """Advice, if trials were made with other code."""
@@ -23,12 +23,12 @@ def of_search(name: str, settings: Sequence[str], db: str, *, as_json: bool, qui
     """Print what a stored search has found, for ``dynabro select``; return its best trials as a
     sweep.
     """
-    from dynabro_cli.grid.search_file import load_search
-    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.experiment.grid.search_file import load_search
+    from dynabro_cli.runs.store.open.engine import open_read_only
 
     check_optuna()
-    from dynabro_cli.analysis.search_findings import as_sweep, code_of, findings
-    from dynabro_cli.search.conduct import with_stored_spelling
+    from dynabro_cli.answers.analysis.search_findings import as_sweep, code_of, findings
+    from dynabro_cli.runs.search.conduct import with_stored_spelling
 
     search = load_search(name, settings, run_plugins=False)
     with open_read_only(db).connect() as connection:
@@ -51,9 +51,9 @@ def report(
     search: Search, results: list[Findings], seconds: float | None, db: str, as_json: bool
 ) -> None:
     """Print the best trials of each search, with the command that repeats the best one."""
-    from dynabro_cli.analysis.search_findings import in_words
+    from dynabro_cli.answers.analysis.search_findings import in_words
     from dynabro_cli.experiment.label import command_of
-    from dynabro_cli.store.open.translation import shown
+    from dynabro_cli.runs.store.open.translation import shown
 
     if as_json:
         print_json([_details(result) for result in results])

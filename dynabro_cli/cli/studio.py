@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dynabro_cli.errors import SpecError
+from dynabro_cli.core.errors import SpecError
 
 if TYPE_CHECKING:
-    from dynabro_cli.figures._make import Studio
+    from dynabro_cli.answers.figures._make import Studio
 
 ALL = "all"
 SWEEP_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -34,8 +34,8 @@ def studio(db: str, where: str | None, out: Path, formats: str, **options: Any) 
     """Return what draws the runs of a database for which the condition holds, with options of
     ``Studio``.
     """
-    from dynabro_cli.figures._make import Studio
-    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.answers.figures._make import Studio
+    from dynabro_cli.runs.store.open.engine import open_read_only
 
     return Studio(
         open_read_only(db),
@@ -50,8 +50,8 @@ def studio(db: str, where: str | None, out: Path, formats: str, **options: Any) 
 
 
 def _planned(sweep: str, settings: Sequence[str]) -> list[dict[str, Any]]:
-    from dynabro_cli.grid.plan import plan
-    from dynabro_cli.grid.sweep_lookup import load_sweep
+    from dynabro_cli.experiment.grid.plan import plan
+    from dynabro_cli.experiment.grid.sweep_lookup import load_sweep
 
     return plan(load_sweep(sweep, settings, run_plugins=False)).rows
 
@@ -63,6 +63,6 @@ def _identities(run: Any, ticks: int) -> Any:
 
 
 def _window(run: Any) -> Any:
-    from dynabro_cli.theory.history import window_of
+    from dynabro_cli.answers.theory.history import window_of
 
     return window_of(run)

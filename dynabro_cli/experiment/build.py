@@ -9,14 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
-from dynabro_cli.attacks._api import Attack, AttackSetting
-from dynabro_cli.components import Component, format_value
-from dynabro_cli.errors import Problems, SpecError
-from dynabro_cli.experiment.complete import CompleteSpec, answering_count
-from dynabro_cli.lazy import torch
-from dynabro_cli.machine.cache_folder import cache_folder
-from dynabro_cli.methods._api import (
+from dynabro_cli.components.aggregators._api import Aggregator, AggregatorSetting
+from dynabro_cli.components.attacks._api import Attack, AttackSetting
+from dynabro_cli.components.methods._api import (
     GatheringMethod,
     JudgingMethod,
     Measured,
@@ -24,10 +19,15 @@ from dynabro_cli.methods._api import (
     MethodSetting,
     senders,
 )
-from dynabro_cli.partitions._api import Partition, PartitionSetting, server_samples
-from dynabro_cli.pre_aggregators._chain import build_chain, build_stages
-from dynabro_cli.switching._api import Switching, SwitchingSetting
-from dynabro_cli.tasks._api import ImageShape, Task
+from dynabro_cli.components.partitions._api import Partition, PartitionSetting, server_samples
+from dynabro_cli.components.pre_aggregators._chain import build_chain, build_stages
+from dynabro_cli.components.switching._api import Switching, SwitchingSetting
+from dynabro_cli.components.tasks._api import ImageShape, Task
+from dynabro_cli.core.errors import Problems, SpecError
+from dynabro_cli.core.lazy import torch
+from dynabro_cli.core.machine.cache_folder import cache_folder
+from dynabro_cli.core.registration import Component, format_value
+from dynabro_cli.experiment.complete import CompleteSpec, answering_count
 
 Components = dict[str, "Component[Any] | None"]
 ENTRIES = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dynabro_cli.components.digests import DATA, ENGINE, at_hand, parse, today
+from dynabro_cli.core.registration.digests import DATA, ENGINE, at_hand, parse, today
 
 MOST_SHOWN = 4
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynabro_cli.components import format_value
-from dynabro_cli.errors import SpecError
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.lazy import np
+from dynabro_cli.core.registration import format_value
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.lazy import np
-from dynabro_cli.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

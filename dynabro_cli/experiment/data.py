@@ -26,14 +26,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dynabro_cli.components import USERS, Component, plugins
-from dynabro_cli.components.digests import of_entry
-from dynabro_cli.experiment.build import data_directory
-from dynabro_cli.limits import LARGEST_TEXT
-from dynabro_cli.machine.cache_folder import cache_folder, locked
-from dynabro_cli.machine.strangers_files import read_regular
-from dynabro_cli.models._api import REGISTRY as MODEL_REGISTRY
-from dynabro_cli.tasks._api import (
+from dynabro_cli.components.models._api import REGISTRY as MODEL_REGISTRY
+from dynabro_cli.components.tasks._api import (
     REGISTRY,
     Images,
     ImageShape,
@@ -42,6 +36,12 @@ from dynabro_cli.tasks._api import (
     TaskSetting,
     digest_of_all,
 )
+from dynabro_cli.core.limits import LARGEST_TEXT
+from dynabro_cli.core.machine.cache_folder import cache_folder, locked
+from dynabro_cli.core.machine.strangers_files import read_regular
+from dynabro_cli.core.registration import USERS, Component, plugins
+from dynabro_cli.core.registration.digests import of_entry
+from dynabro_cli.experiment.build import data_directory
 
 READS = ("open", "os.scandir", "os.listdir")
 """Python's audit events of reading: a file that is added to a folder changes the state of the

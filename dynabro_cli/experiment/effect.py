@@ -11,14 +11,19 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dynabro_cli.attacks import _api as attacks
-from dynabro_cli.attacks._api import BEFORE_MEMORY, COMPUTATION, AttackSetting
-from dynabro_cli.components import Component, format_value
-from dynabro_cli.errors import DynabroError
+from dynabro_cli.components.attacks import _api as attacks
+from dynabro_cli.components.attacks._api import BEFORE_MEMORY, COMPUTATION, AttackSetting
+from dynabro_cli.components.methods import _api as methods
+from dynabro_cli.components.methods._api import (
+    GatheringMethod,
+    MethodSetting,
+    forgets,
+    is_single_tick,
+)
+from dynabro_cli.core.errors import DynabroError
+from dynabro_cli.core.registration import Component, format_value
 from dynabro_cli.experiment.key import keyed
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.methods import _api as methods
-from dynabro_cli.methods._api import GatheringMethod, MethodSetting, forgets, is_single_tick
 
 Fields = Mapping[str, Any]
 

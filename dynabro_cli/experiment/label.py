@@ -8,9 +8,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dynabro_cli.components import PLUS, format_value, split_text
+from dynabro_cli.core.package import KINDS
+from dynabro_cli.core.registration import PLUS, format_value, split_text
 from dynabro_cli.experiment.spec import COMPONENTS, fields
-from dynabro_cli.package import KINDS
 
 CELL = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", "seed")
 """The fields that every label has."""

@@ -9,9 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dynabro_cli.aggregators._api import Aggregator
-from dynabro_cli.components import Component, Entry, ParameterInfo
-from dynabro_cli.errors import Problems, SpecError
+from dynabro_cli.components.aggregators._api import Aggregator
+from dynabro_cli.components.methods._api import JudgingMethod, Method, MethodSetting
+from dynabro_cli.components.pre_aggregators._chain import split_chain
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.components.tasks._api import Defaults, Task, TaskSetting
+from dynabro_cli.core.errors import Problems, SpecError
+from dynabro_cli.core.registration import Component, Entry, ParameterInfo
 from dynabro_cli.experiment.build import (
     Built,
     Components,
@@ -25,10 +29,6 @@ from dynabro_cli.experiment.complete import CompleteSpec, format_drops, parse_dr
 from dynabro_cli.experiment.effect import adversary_of
 from dynabro_cli.experiment.key import run_key
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields
-from dynabro_cli.methods._api import JudgingMethod, Method, MethodSetting
-from dynabro_cli.pre_aggregators._chain import split_chain
-from dynabro_cli.registries import REGISTRIES
-from dynabro_cli.tasks._api import Defaults, Task, TaskSetting
 
 SINGLE = {name: kind for name, kind in COMPONENTS.items() if name != CHAIN}
 """The fields that name at most one component."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dynabro_cli.errors import SpecError
-from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method, MethodSetting
-from dynabro_cli.registries import REGISTRIES
-from dynabro_cli.streams import Streams
-from dynabro_cli.switching._api import Mask, SwitchingSetting
+from dynabro_cli.components.methods._api import NOISE_COMPUTATIONS, Method, MethodSetting
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.components.switching._api import Mask, SwitchingSetting
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.streams import Streams
 
 if TYPE_CHECKING:
     from torch import Tensor

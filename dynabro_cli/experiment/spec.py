@@ -13,7 +13,9 @@ import functools
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from dynabro_cli.components import (
+from dynabro_cli.core.errors import SpecError, did_you_mean
+from dynabro_cli.core.limits import LARGEST, LARGEST_BUDGET, MOST_WORKERS
+from dynabro_cli.core.registration import (
     PLUS,
     ParameterInfo,
     format_value,
@@ -22,8 +24,6 @@ from dynabro_cli.components import (
     plain,
     split_text,
 )
-from dynabro_cli.errors import SpecError, did_you_mean
-from dynabro_cli.limits import LARGEST, LARGEST_BUDGET, MOST_WORKERS
 
 Spec = TypeVar("Spec")
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from dynabro_cli.gradients.generators import generators_kept
-from dynabro_cli.gradients.twin import without_dropout
+from dynabro_cli.gradients.layers.twin import without_dropout
 
 NOISE = 0.1
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 2e-3}

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from dynabro_cli.streams import Name, Streams
+from dynabro_cli.core.streams import Name, Streams
 
 R = TypeVar("R")
 CPU = torch.device("cpu")

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli.errors import DoubtfulRunError
+from dynabro_cli.core.errors import DoubtfulRunError
+from dynabro_cli.core.machine.gpu_kernels import unchecked
 from dynabro_cli.gradients.memory import free_memory, send
-from dynabro_cli.machine.gpu_kernels import unchecked
 
 Capture = Callable[[Callable[[], Any]], tuple[Callable[[], None], Any]]
 States = tuple[dict[str, Tensor], ...]

@@ -10,7 +10,7 @@ import platform
 
 import torch
 
-from dynabro_cli.machine.host_memory import free_host_memory
+from dynabro_cli.core.machine.host_memory import free_host_memory
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dynabro_cli.components.interactive import digest_of
+from dynabro_cli.core.registration.interactive import digest_of
 
 
 class ModuleState:

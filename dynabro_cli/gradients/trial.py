@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dynabro_cli.components.interactive import digest_of
-from dynabro_cli.errors import PluginError, first_line
+from dynabro_cli.core.errors import PluginError, first_line
+from dynabro_cli.core.registration.interactive import digest_of
 from dynabro_cli.gradients.generators import generator_states, generators_kept, seed_generators
+from dynabro_cli.gradients.layers.twin import without_dropout
 from dynabro_cli.gradients.state import ModuleState, marks
-from dynabro_cli.gradients.twin import without_dropout
 
 TABLES = ("_parameters", "_buffers", "_modules")
 REPEATED = {torch.float64: 1e-10, torch.float32: 1e-5}

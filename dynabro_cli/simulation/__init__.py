@@ -1,6 +1,6 @@
 """Simulation of one run: a generator of events from a spec, without SQL, terminal or executors."""
 
-from dynabro_cli.components.digests import keep_sources
+from dynabro_cli.core.registration.digests import keep_sources
 
 # before the computing modules are imported, so that a later edit of a file does not count as the
 # code that ran

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from dynabro_cli import __version__
-from dynabro_cli.components.digests import DATA, parse
-from dynabro_cli.errors import CheckpointError
-from dynabro_cli.events import Totals
+from dynabro_cli.core.errors import CheckpointError
+from dynabro_cli.core.events import Totals
+from dynabro_cli.core.registration.digests import DATA, parse
 from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.simulation.round.parts import State
 

@@ -11,11 +11,11 @@ import warnings
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from dynabro_cli.errors import RunError, SpecError
-from dynabro_cli.lazy import torch
-from dynabro_cli.machine import gpu_kernels, native
-from dynabro_cli.machine.cache_folder import cache_folder
-from dynabro_cli.machine.native import check_choice
+from dynabro_cli.core.errors import RunError, SpecError
+from dynabro_cli.core.lazy import torch
+from dynabro_cli.core.machine import gpu_kernels, native
+from dynabro_cli.core.machine.cache_folder import cache_folder
+from dynabro_cli.core.machine.native import check_choice
 
 P = ParamSpec("P")
 R = TypeVar("R")

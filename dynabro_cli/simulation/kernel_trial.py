@@ -12,11 +12,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dynabro_cli.aggregators import _order, gm, signguard
+from dynabro_cli.components.aggregators import _order, gm, signguard
+from dynabro_cli.core.machine import gpu_kernels
+from dynabro_cli.core.vectors.gram import around, gram
+from dynabro_cli.core.vectors.means import weighted
 from dynabro_cli.gradients.kernels import norm
-from dynabro_cli.machine import gpu_kernels
-from dynabro_cli.vectors.gram import around, gram
-from dynabro_cli.vectors.means import weighted
 
 WORKERS, DIMENSION = 17, 1000
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli.attacks._api import COMPUTATION, honest_weights
-from dynabro_cli.events import (
+from dynabro_cli.components.attacks._api import COMPUTATION, honest_weights
+from dynabro_cli.components.methods._api import GatheringMethod, Plan, senders
+from dynabro_cli.core.events import (
     Checkpointed,
     Diverged,
     Evaluated,
@@ -23,10 +24,10 @@ from dynabro_cli.events import (
     RoundsDone,
     Totals,
 )
+from dynabro_cli.core.vectors.lengths import length
 from dynabro_cli.experiment.complete import CompleteSpec, parse_drops
 from dynabro_cli.gradients.generators import seeded
 from dynabro_cli.gradients.graphs import Capture, Graphed, on_device
-from dynabro_cli.methods._api import GatheringMethod, Plan, senders
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.problem.interface import MOST_COMPUTATIONS, STATISTICS_MOMENTUM, forget
 from dynabro_cli.simulation.round.acceptance import Probe
@@ -46,7 +47,6 @@ from dynabro_cli.simulation.round.records import (
     totals_after,
 )
 from dynabro_cli.simulation.round.server import Sent, make_server
-from dynabro_cli.vectors.lengths import length
 
 FLUSH_ROUNDS = 16
 """Number of rounds from one read of the device to the next; a read checks for NaN and Inf. The grid

@@ -16,20 +16,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from dynabro_cli.components import Component
-from dynabro_cli.errors import DynabroError, OccupiedError, PluginError, SpecError
+from dynabro_cli.components.methods._api import Method
+from dynabro_cli.components.tasks._api import ImageShape, Task
+from dynabro_cli.core.errors import DynabroError, OccupiedError, PluginError, SpecError
+from dynabro_cli.core.machine.host_memory import free_host_memory, private_memory
+from dynabro_cli.core.registration import Component
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.experiment.build import chain_setting
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.gradients.engine import GPU_PASS_BYTES, GPU_PASS_VALUES, PASS_SHARE, PASS_VALUES
 from dynabro_cli.gradients.generators import seeded
 from dynabro_cli.gradients.graphs import BACKWARD, GRAPH_VALUES
 from dynabro_cli.gradients.state import torch_defaults
-from dynabro_cli.machine.host_memory import free_host_memory, private_memory
-from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.problem.images import EVALUATION_VALUES, TOGETHER
 from dynabro_cli.simulation.problem.interface import MOST_COMPUTATIONS
-from dynabro_cli.streams import Streams
-from dynabro_cli.tasks._api import ImageShape, Task
 
 PROCESS = 400e6
 """Memory of a process with torch before a run, without pages of libraries that processes share."""

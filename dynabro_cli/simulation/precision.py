@@ -6,8 +6,8 @@ import os
 import warnings
 from typing import Any
 
-from dynabro_cli.errors import SpecError
-from dynabro_cli.lazy import torch
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.lazy import torch
 
 AMPERE = 8, 0
 """Compute capability from which GPUs have bfloat16 and TensorFloat-32."""

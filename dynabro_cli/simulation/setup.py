@@ -17,10 +17,18 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from dynabro_cli import __version__, events
-from dynabro_cli.components import METRICS, Component, plugins
-from dynabro_cli.components.digests import digests_of
-from dynabro_cli.errors import CheckpointError, PluginError, SpecError
+from dynabro_cli import __version__
+from dynabro_cli.components.methods._api import NOISE_COMPUTATIONS, Method
+from dynabro_cli.components.partitions._api import server_samples
+from dynabro_cli.components.tasks._api import Images, Objective
+from dynabro_cli.core import events
+from dynabro_cli.core.errors import CheckpointError, PluginError, SpecError
+from dynabro_cli.core.machine import gpu_kernels
+from dynabro_cli.core.machine.devices import check_computes, current, refuse_spoilt
+from dynabro_cli.core.machine.native import check_choice, cpu_name
+from dynabro_cli.core.registration import METRICS, Component, plugins
+from dynabro_cli.core.registration.digests import digests_of
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.experiment.build import chain_setting, data_directory
 from dynabro_cli.experiment.complete import CompleteSpec, answering
 from dynabro_cli.experiment.data import digest_of_files, noting, read
@@ -31,11 +39,6 @@ from dynabro_cli.gradients.generators import Draws, seeded
 from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.gradients.state import torch_defaults
 from dynabro_cli.gradients.trial import ModelError
-from dynabro_cli.machine import gpu_kernels
-from dynabro_cli.machine.devices import check_computes, current, refuse_spoilt
-from dynabro_cli.machine.native import check_choice, cpu_name
-from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
-from dynabro_cli.partitions._api import server_samples
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler, use_kernels
@@ -48,8 +51,6 @@ from dynabro_cli.simulation.problem.objective import ObjectiveProblem
 from dynabro_cli.simulation.problem.shares import Counts, for_server, hold_out, share_out
 from dynabro_cli.simulation.round.parts import Parts, State
 from dynabro_cli.simulation.weights import weights_of
-from dynabro_cli.streams import Streams
-from dynabro_cli.tasks._api import Images, Objective
 
 PLANNED_ROUNDS = 1000
 ONE_THREAD_VALUES = 1 << 18

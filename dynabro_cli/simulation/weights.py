@@ -14,22 +14,22 @@ from safetensors import torch as tensor_files
 from torch import Tensor
 
 from dynabro_cli import __version__
-from dynabro_cli.components import plugins
-from dynabro_cli.errors import ModelFileError, SpecError
-from dynabro_cli.events import Evaluated, Weights
+from dynabro_cli.components.tasks._api import Images
+from dynabro_cli.core.errors import ModelFileError, SpecError
+from dynabro_cli.core.events import Evaluated, Weights
+from dynabro_cli.core.machine.devices import pick_device
+from dynabro_cli.core.registration import plugins
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.generators import seeded
 from dynabro_cli.gradients.state import torch_defaults
-from dynabro_cli.machine.devices import pick_device
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.need import build_network
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.problem.interface import Score
-from dynabro_cli.streams import Streams
-from dynabro_cli.tasks._api import Images
 
 
 class Evaluation(NamedTuple):

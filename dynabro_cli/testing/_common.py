@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynabro_cli.components import Component, Registry
-from dynabro_cli.components.plugins import load_plugin
-from dynabro_cli.events import Checkpointed, Evaluated, Event, RoundsDone
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core.events import Checkpointed, Evaluated, Event, RoundsDone
+from dynabro_cli.core.registration import Component, Registry
+from dynabro_cli.core.registration.plugins import load_plugin
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.setup import simulate_run
 
 ROUNDS = 12

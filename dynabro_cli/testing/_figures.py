@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dynabro_cli.components.plugins import load_plugin
+from dynabro_cli.core.registration.plugins import load_plugin
 from dynabro_cli.testing._common import require
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ def check_figure(
     Raises:
         AssertionError: There are no numbers, or no picture.
     """
-    from dynabro_cli.analysis.results import Results, read_runs
+    from dynabro_cli.answers.analysis.results import Results, read_runs
+    from dynabro_cli.answers.figures._api import REGISTRY, Choice
+    from dynabro_cli.answers.theory.history import window_of
     from dynabro_cli.experiment.schedule import identities
     from dynabro_cli.experiment.spec import RunSpec
-    from dynabro_cli.figures._api import REGISTRY, Choice
+    from dynabro_cli.runs.store.open.engine import open_for_writing
+    from dynabro_cli.runs.store.write.recorder import Recorder
     from dynabro_cli.simulation.setup import simulate
-    from dynabro_cli.store.open.engine import open_for_writing
-    from dynabro_cli.store.recorder import Recorder
-    from dynabro_cli.theory.history import window_of
 
     if plugin is not None:
         load_plugin(plugin)

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from dynabro_cli.components.partitions._api import PartitionSetting
+from dynabro_cli.components.tasks._api import Images, ImageShape, Objective, TaskSetting
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.gradients import WorkerGradients
-from dynabro_cli.partitions._api import PartitionSetting
-from dynabro_cli.streams import Streams
-from dynabro_cli.tasks._api import Images, ImageShape, Objective, TaskSetting
 from dynabro_cli.testing._common import check_run, component, require
 
 

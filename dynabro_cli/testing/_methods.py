@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynabro_cli.methods._api import (
+from dynabro_cli.components.methods._api import (
     JudgingMethod,
     MeansMethod,
     Measured,

@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dynabro_cli.aggregators._api import SERVER, State
-from dynabro_cli.api import BoundAggregator, make_aggregator, make_pre_aggregator
-from dynabro_cli.errors import first_line
+from dynabro_cli.components.aggregators._api import SERVER, State
+from dynabro_cli.components.api import BoundAggregator, make_aggregator, make_pre_aggregator
+from dynabro_cli.core.errors import first_line
+from dynabro_cli.core.vectors.finite import sound
 from dynabro_cli.testing._common import check_run, component, require
-from dynabro_cli.vectors.finite import sound
 
 PROMISES = ("order", "origin", "scale", "identical", "large")
 """Promises that some sound rules do not make; ``but`` names them."""
@@ -195,7 +195,7 @@ def _check_finite(
             aggregate.isfinite().all(),
             f"{text}: finite messages of size {largest:.0e} have no finite aggregate. Try: "
             "means and lengths of "
-            "dynabro_cli.vectors, and differences of halves; or but=['large']",
+            "dynabro_cli.core.vectors, and differences of halves; or but=['large']",
         )
     messages = _draw(1, m).to(dtype)
     without = messages.clone()

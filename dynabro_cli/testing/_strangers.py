@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dynabro_cli.api import make_attack, make_switching
-from dynabro_cli.attacks._api import ON_DATA, Attack, Defence, State, honest_mean
-from dynabro_cli.errors import first_line
+from dynabro_cli.components.api import make_attack, make_switching
+from dynabro_cli.components.attacks._api import ON_DATA, Attack, Defence, State, honest_mean
+from dynabro_cli.core.errors import first_line
 from dynabro_cli.testing._common import check_run, component, require, same
 
 M = 9

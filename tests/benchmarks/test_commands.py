@@ -17,9 +17,9 @@ from benchmarks import aggregators, counts, floor, iteration, memory, ours
 from benchmarks.kernels import CELLS, rounds
 from benchmarks.processes import take_turns, workers
 from dynabro_cli import RunSpec, __version__
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core.machine import native
 from dynabro_cli.gradients.engine import WorkerGradients
-from dynabro_cli.machine import native
-from dynabro_cli.registries import REGISTRIES
 
 pytestmark = pytest.mark.thorough
 
@@ -392,7 +392,7 @@ def test_our_side_takes_its_turns_in_processes() -> None:
 
 
 def test_an_error_in_a_process_is_raised_here() -> None:
-    from dynabro_cli.errors import SpecError
+    from dynabro_cli.core.errors import SpecError
 
     arguments = {
         "spec": RunSpec(task="digits", workers=-1),

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from benchmarks import digests as script
-from dynabro_cli.components import digests
-from dynabro_cli.components.digests import DIGITS, ENGINE, at_hand
-from dynabro_cli.errors import SpecError
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.registration import digests
+from dynabro_cli.core.registration.digests import DIGITS, ENGINE, at_hand
 
 OLD = "1" * DIGITS
 CWTM, SF = "aggregators/cwtm", "attacks/sf"

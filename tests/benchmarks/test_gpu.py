@@ -18,8 +18,8 @@ import torch
 from benchmarks.fake_gpu import one_gpu
 from benchmarks.gpu.checks import CASES, QUESTIONS, STAGES, How, checks
 from benchmarks.gpu.drive import Check, Outcome, forked, measure
+from dynabro_cli.core.machine import devices
 from dynabro_cli.gradients import graphs
-from dynabro_cli.machine import devices
 from tests.simulation.recorder import capturing, repeated
 
 FAULTS: dict[str, tuple[Callable[[], Outcome], str]] = {

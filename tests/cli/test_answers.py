@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from dynabro_cli.errors import NotFoundError
-from dynabro_cli.tasks._api import REGISTRY, TaskSetting
+from dynabro_cli.components.tasks._api import REGISTRY, TaskSetting
+from dynabro_cli.core.errors import NotFoundError
+from tests.answers.figures.grids import SMALL, fill, planned
 from tests.cli.conftest import Dynabro
-from tests.figures.grids import SMALL, fill, planned
-from tests.store.made import change
+from tests.runs.store.made import change
 
 TWO = "sweep IN ('other', 'one')"
 

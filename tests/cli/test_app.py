@@ -17,15 +17,15 @@ import typer
 
 from dynabro_cli import __version__
 from dynabro_cli.cli.app import application
-from dynabro_cli.executors import sweep
-from dynabro_cli.executors._api import Outcome
+from dynabro_cli.experiment.grid.plan import plan
+from dynabro_cli.experiment.grid.sweep_lookup import load_sweep
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.grid.plan import plan
-from dynabro_cli.grid.sweep_lookup import load_sweep
+from dynabro_cli.runs.executors import sweep
+from dynabro_cli.runs.executors._api import Outcome
 from tests.cli.conftest import SETTINGS, Dynabro
 from tests.command_lines import commands, parse, program
-from tests.store.made import read
+from tests.runs.store.made import read
 
 COMMANDS = sorted(commands())
 PROGRAM = [sys.executable, "-m", "dynabro_cli"]
@@ -432,7 +432,7 @@ def test_unused_objects_are_searched_for_rarely_until_torch_is_loaded(folder: Pa
     program = """
 import gc, sys
 from dynabro_cli.cli.app import main
-from dynabro_cli.lazy import deferred
+from dynabro_cli.core.lazy import deferred
 usual, first = gc.get_threshold(), deferred("torch")
 for _ in range(2):
     sys.argv = ["dynabro", "--version"]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli.analysis.paired_tests import paired
+from dynabro_cli.answers.analysis.paired_tests import paired
+from tests.answers.figures.grids import AT_GRADIENT, SMALL, fill, planned
 from tests.cli.conftest import Dynabro
-from tests.figures.grids import AT_GRADIENT, SMALL, fill, planned
 from tests.own import fresh, write_rule
-from tests.store.made import change, read
+from tests.runs.store.made import change, read
 
 ONE, OTHER = "momentum", "momentum:beta=0.99"
 

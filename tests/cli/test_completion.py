@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from dynabro_cli.answers.figures._api import REGISTRY
 from dynabro_cli.cli import completion
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.experiment.grid.sweep_lookup import shipped
 from dynabro_cli.experiment.spec import COMPONENTS
-from dynabro_cli.figures._api import REGISTRY
-from dynabro_cli.grid.sweep_lookup import shipped
-from dynabro_cli.registries import REGISTRIES
 from tests.cli.conftest import Dynabro
 
 NOWHERE: Any = None

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.screen.output import size
-from dynabro_cli.store.tables import SCHEMA_VERSION
+from dynabro_cli.runs.screen.output import size
+from dynabro_cli.runs.store.tables import SCHEMA_VERSION
 from tests.cli.conftest import Dynabro
-from tests.store.made import change, digest, read
+from tests.runs.store.made import change, digest, read
 
 
 def test_an_older_database_is_refused_and_left_as_it_is(dynabro: Dynabro, results: Path) -> None:
@@ -319,7 +319,7 @@ def test_a_long_merge_says_how_far_it_is(
     dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    from dynabro_cli.screen import progress
+    from dynabro_cli.runs.screen import progress
 
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 0)
     outcome = dynabro("db", "merge", "results.db", "--db", "new.db")

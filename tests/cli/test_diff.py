@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from dynabro_cli import RunSpec, simulate
-from dynabro_cli.components import digests
-from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.recorder import Recorder
+from dynabro_cli.core.registration import digests
+from dynabro_cli.runs.store.open.engine import open_for_writing
+from dynabro_cli.runs.store.write.recorder import Recorder
 from tests.cli.conftest import Dynabro
-from tests.store.made import change, read
+from tests.runs.store.made import change, read
 
 DIGITS: dict[str, Any] = {
     "task": "digits",

@@ -10,9 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dynabro_cli import exports, load
+from dynabro_cli import load
+from dynabro_cli.answers import exports
 from tests.cli.conftest import Dynabro
-from tests.store.made import change, read
+from tests.runs.store.made import change, read
 
 COMPONENTS = "task, method, aggregator, attack, switching, seed"
 EQUIVALENTS = {

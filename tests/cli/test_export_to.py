@@ -13,10 +13,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dynabro_cli import exports
-from dynabro_cli.exports import tensorboard
+from dynabro_cli.answers import exports
+from dynabro_cli.answers.exports import tensorboard
 from tests.cli.conftest import Dynabro
-from tests.store.made import change, read
+from tests.runs.store.made import change, read
 
 
 def test_a_run_has_its_fields_parameters_and_numbers(results: Path) -> None:

@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dynabro_cli.components import ParameterInfo
-from dynabro_cli.errors import SpecError
-from dynabro_cli.events import Evaluated, Finished, Started, Totals
-from dynabro_cli.executors._api import Options
-from dynabro_cli.executors.backends import check as check_options
-from dynabro_cli.executors.ledger import _started_event
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.events import Evaluated, Finished, Started, Totals
+from dynabro_cli.core.registration import ParameterInfo
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec, fields
+from dynabro_cli.runs.executors._api import Options
+from dynabro_cli.runs.executors.backends import check as check_options
+from dynabro_cli.runs.executors.ledger import _started_event
+from dynabro_cli.runs.store.open.engine import open_for_writing, open_read_only
+from dynabro_cli.runs.store.read.queries import find_run
+from dynabro_cli.runs.store.write.recorder import Recorder
 from dynabro_cli.simulation.setup import simulate
-from dynabro_cli.store.open.engine import open_for_writing, open_read_only
-from dynabro_cli.store.read.queries import find_run
-from dynabro_cli.store.recorder import Recorder
 from tests.cli.conftest import Dynabro
 from tests.parameters import ENTRIES, FIELDS, text_of
 

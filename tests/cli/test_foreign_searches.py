@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.limits import MOST_NAME, SWEEP_NAME
+from dynabro_cli.core.limits import MOST_NAME, SWEEP_NAME
 from tests.cli.conftest import Dynabro
-from tests.store.made import change, read
+from tests.runs.store.made import change, read
 
 FILE = """name: v
 base: {task: quadratic, budget: 40, workers: 5, byzantine: 1, method: sgd, eval_every: 10}
@@ -85,7 +85,7 @@ def test_names_have_a_length(folder: Path, dynabro: Dynabro) -> None:
 def test_a_failed_export_leaves_nothing(
     searched: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dynabro_cli import exports
+    from dynabro_cli.answers import exports
 
     def write(runs: object, out: Path, _: Path) -> None:
         out.mkdir(exist_ok=True)
@@ -93,7 +93,7 @@ def test_a_failed_export_leaves_nothing(
         raise RuntimeError("the tool refuses the name")
 
     monkeypatch.setitem(exports.TARGETS, "tensorboard", "tool")
-    for name in ("tool", "dynabro_cli.exports.tool"):
+    for name in ("tool", "dynabro_cli.answers.exports.tool"):
         monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(write=write))
     for before in (False, True):
         out = searched / f"out{before}"

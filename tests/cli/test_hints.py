@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli.cli.hints import EXAMPLES, REMOVE, SAID
+from dynabro_cli.experiment.grid.sweep_file import ELSEWHERE
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.grid.sweep_file import ELSEWHERE
 from tests.cli.conftest import Dynabro
 from tests.command_lines import commands, program
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from dynabro_cli.figures._api import GRIDS, RECORDS
-from dynabro_cli.grid.sweep_lookup import load_sweep, shipped
-from dynabro_cli.registries import REGISTRIES
+from dynabro_cli.answers.figures._api import GRIDS, RECORDS
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.experiment.grid.sweep_lookup import load_sweep, shipped
 from tests.cli.conftest import Dynabro
 
 

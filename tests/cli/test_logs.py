@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.side_files import SideFiles
+from dynabro_cli.runs.store.open.engine import open_for_writing
+from dynabro_cli.runs.store.write.side_files import SideFiles
 from tests.cli.conftest import Dynabro
-from tests.store.made import KEY, change, read, record, started, whole_run
+from tests.runs.store.made import KEY, change, read, record, started, whole_run
 
 
 @pytest.fixture

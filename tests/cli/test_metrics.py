@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from dynabro_cli import RunSpec, simulate
-from dynabro_cli.components import METRICS
-from dynabro_cli.errors import PluginError, SpecError
-from dynabro_cli.events import Evaluated
-from dynabro_cli.metrics.classes import classes
+from dynabro_cli.components.metrics.classes import classes
+from dynabro_cli.core.errors import PluginError, SpecError
+from dynabro_cli.core.events import Evaluated
+from dynabro_cli.core.registration import METRICS
 from dynabro_cli.plugins import LabelledInputs, make_task, metrics, task
 from dynabro_cli.testing import check_task
 from tests.cli.conftest import Dynabro
 from tests.own import fresh
-from tests.store.made import change, read
+from tests.runs.store.made import change, read
 
 METRICS.clear()  # the import registers the function, also for the other tests of this process
 
@@ -112,7 +112,7 @@ def test_accuracies_of_classes_and_workers() -> None:
 def test_shipped_metrics_are_an_option(
     dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "dynabro_cli.metrics.classes", raising=False)
+    monkeypatch.delitem(sys.modules, "dynabro_cli.components.metrics.classes", raising=False)
     words = [
         *DIGITS[:-2],
         "-q",

@@ -8,13 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dynabro_cli.cli import demo
-from dynabro_cli.grid import sweep_lookup
-from dynabro_cli.grid.sweep_lookup import shipped
-from dynabro_cli.screen import terminal
-from dynabro_cli.screen.terminal import to_type
+from dynabro_cli.cli.make import demo
+from dynabro_cli.experiment.grid import sweep_lookup
+from dynabro_cli.experiment.grid.sweep_lookup import shipped
+from dynabro_cli.runs.screen import terminal
+from dynabro_cli.runs.screen.terminal import to_type
 from tests.cli.conftest import Dynabro
-from tests.store.made import change, read
+from tests.runs.store.made import change, read
 
 QUICK = "{task: quadratic, method: sgd, attack: 'shift:lambda=1', aggregator: cwmed, budget: 20}"
 

@@ -14,13 +14,13 @@ import pytest
 
 import dynabro_cli
 from dynabro_cli import RunSpec, load, load_plugin, run, sweep
-from dynabro_cli.errors import NotFoundError, PluginError, SpecError, SweepError
-from dynabro_cli.executors.backends.local.pool import Worker
-from dynabro_cli.executors.worker import Ready
+from dynabro_cli.core.errors import NotFoundError, PluginError, SpecError, SweepError
 from dynabro_cli.plugins import aggregator
+from dynabro_cli.runs.executors.backends.local.pool import Worker
+from dynabro_cli.runs.executors.worker import Ready
 from tests.cli.conftest import Dynabro
 from tests.own import fresh
-from tests.store.made import read
+from tests.runs.store.made import read
 
 QUADRATIC = {
     "task": "quadratic",
@@ -133,7 +133,7 @@ def test_worker_processes_do_not_import_the_main_module(
     script.write_text("open('imported', 'w').close()")
     main.__file__ = str(script)
     monkeypatch.setitem(sys.modules, "__main__", main)
-    worker = Worker("tests.executors.faulty:die_when_ready")
+    worker = Worker("tests.runs.executors.faulty:die_when_ready")
     assert worker.receive() == Ready()
     worker.reap()
     worker.close()
@@ -225,7 +225,7 @@ def test_a_cell_that_changed_is_told(folder: Path, monkeypatch: pytest.MonkeyPat
 CELLS = """
 import torch
 from torch import nn
-from dynabro_cli.plugins import aggregator, attack, model, task
+from dynabro_cli.plugins import (aggregator, attack, model, task)
 SCALE = 2.0
 X, y = torch.arange(240.0).view(60, 4) % 7, torch.arange(60) % 2
 class Layer(nn.Linear):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dynabro_cli.screen.output import duration, emit, size, sparkline, table_lines
+from dynabro_cli.runs.screen.output import duration, emit, size, sparkline, table_lines
 
 
 @pytest.mark.parametrize(

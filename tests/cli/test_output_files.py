@@ -94,7 +94,7 @@ MAKE_RUNS = {"run", "sweep", "search"}
 
 CREATE = {"new"}
 """Commands that replace no file, and so have no ``--force``; see
-tests/components/test_own_components.py.
+tests/core/registration/test_own_components.py.
 """
 
 

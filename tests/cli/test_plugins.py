@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import torch
 
-from dynabro_cli.components import plugins
-from dynabro_cli.components.digests import DIGEST
-from dynabro_cli.executors import worker
-from dynabro_cli.registries import REGISTRIES
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core.registration import plugins
+from dynabro_cli.core.registration.digests import DIGEST
+from dynabro_cli.runs.executors import worker
 from tests.cli.conftest import Dynabro
 from tests.command_lines import commands, program
 from tests.own import forget, fresh, write_rule
@@ -413,7 +413,7 @@ def test_a_plugin_that_does_not_exist_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("name", "first"), [("cwtm", "dynabro_cli.aggregators.cwtm"), ("own", "own_rule")]
+    ("name", "first"), [("cwtm", "dynabro_cli.components.aggregators.cwtm"), ("own", "own_rule")]
 )
 def test_a_name_that_is_taken_is_refused(
     dynabro: Dynabro, rule: Path, name: str, first: str
@@ -469,7 +469,7 @@ def test_an_exception_during_a_run_is_a_line_and_the_log_has_the_traceback(
 
 def test_a_sent_plugin_takes_the_files_beside_it_with_it(folder: Path) -> None:
     """Also if its folder does not exist there, or has other files."""
-    from dynabro_cli.components.digests import of_entry, with_imports
+    from dynabro_cli.core.registration.digests import of_entry, with_imports
 
     (folder / "own_part.py").write_text("FACTOR = 3.0\n")
     rule = write_rule(folder, imports="from own_part import FACTOR\n", factor="FACTOR")

@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 from tests.cli.conftest import Dynabro
 from tests.postgres import allow_connections
 from tests.real_runs import fill
-from tests.store.made import read
+from tests.runs.store.made import read
 from tests.test_readme import STATEMENTS
 
 pytestmark = pytest.mark.thorough
@@ -160,7 +160,7 @@ def test_a_database_that_is_not_there(
 # finished.
 CUT_OFF = """
 import sys
-from dynabro_cli.store.recorder import Recorder
+from dynabro_cli.runs.store.write.recorder import Recorder
 from tests.postgres import allow_connections
 record = Recorder.record
 def cut_off(self, event):

@@ -7,14 +7,14 @@ import re
 
 import pytest
 
-from dynabro_cli import events
-from dynabro_cli.executors._api import Outcome
+from dynabro_cli.core import events
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.screen.progress import PLAIN_LINES, RunsProgress
+from dynabro_cli.runs.executors._api import Outcome
+from dynabro_cli.runs.screen.progress import PLAIN_LINES, RunsProgress
 from dynabro_cli.simulation import setup
 from tests.cli.conftest import Dynabro
-from tests.store.made import a_round, evaluated, finished, started, totals
+from tests.runs.store.made import a_round, evaluated, finished, started, totals
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -129,7 +129,7 @@ def test_a_terminal_gets_a_live_line_and_data_stay_clean(
             self._live.refresh()  # the run may end before the display is due again
 
     monkeypatch.setenv("FORCE_COLOR", "1")  # standard error is taken for a terminal
-    monkeypatch.setattr("dynabro_cli.screen.progress.RunsProgress", Refreshed)
+    monkeypatch.setattr("dynabro_cli.runs.screen.progress.RunsProgress", Refreshed)
     outcome = dynabro(*QUADRATIC)
     assert outcome.code == 0
     assert "\x1b[" in outcome.err

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.store.views import VIEW_COLUMNS
+from dynabro_cli.runs.store.views import VIEW_COLUMNS
 from tests.cli.conftest import Dynabro
-from tests.store.made import read
-from tests.store.older_views import OF_1_0
+from tests.runs.store.made import read
+from tests.runs.store.older_views import OF_1_0
 
 EXAMPLE = Path(__file__).parents[2] / "results.db.example"
 

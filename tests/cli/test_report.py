@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Dynabro
 from tests.cli.test_app import example
-from tests.store.made import change
+from tests.runs.store.made import change
 
 EXAMPLE = Path(__file__).parents[2] / "results.db.example"
 needs_web = pytest.mark.skipif(

@@ -21,16 +21,16 @@ import pytest
 import torch
 import yaml
 
-from dynabro_cli import events
-from dynabro_cli.components import digests
-from dynabro_cli.machine import checkout
-from dynabro_cli.screen.progress import RunsProgress
+from dynabro_cli.core import events
+from dynabro_cli.core.machine import checkout
+from dynabro_cli.core.registration import digests
+from dynabro_cli.runs.screen.progress import RunsProgress
+from dynabro_cli.runs.store.environments import VERSIONS
+from dynabro_cli.runs.store.open import engine as engine_module
+from dynabro_cli.runs.store.tables import metadata
 from dynabro_cli.simulation import setup
-from dynabro_cli.store.environments import VERSIONS
-from dynabro_cli.store.open import engine as engine_module
-from dynabro_cli.store.tables import metadata
 from tests.cli.conftest import Dynabro, Outcome
-from tests.store.made import change, read
+from tests.runs.store.made import change, read
 
 DIGITS = ("run", "--model", "logistic", "--budget", "40", "--eval-every", "10", "--method", "sgd")
 ROOT = Path(__file__).parents[2]

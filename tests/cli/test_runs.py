@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.store.read import queries
+from dynabro_cli.runs.store.read import queries
 from tests.cli.conftest import Dynabro
 from tests.real_runs import SPECS
-from tests.store.made import read
+from tests.runs.store.made import read
 
 COLUMNS = [
     "id",

@@ -17,11 +17,12 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load, load_file, save_file
 
-from dynabro_cli import RunSpec, events, simulate
-from dynabro_cli.errors import SpecError
+from dynabro_cli import RunSpec, simulate
+from dynabro_cli.core import events
+from dynabro_cli.core.errors import SpecError
 from tests.cli.conftest import Dynabro
 from tests.own import fresh
-from tests.store.made import read
+from tests.runs.store.made import read
 
 LOGISTIC = (
     "run",
@@ -39,8 +40,8 @@ QUADRATIC = ("run", "--task", "quadratic", "--method", "sgd", "--budget", "20", 
 SAVE = ("--save-model", "model.safetensors")
 NORMED = """
 from dataclasses import dataclass
-from dynabro_cli.lazy import nn
-from dynabro_cli.models._api import REGISTRY, any_size
+from dynabro_cli.core.lazy import nn
+from dynabro_cli.components.models._api import REGISTRY, any_size
 
 @dataclass(frozen=True)
 class Parameters:

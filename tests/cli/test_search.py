@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 from sqlalchemy import Connection
 
-from dynabro_cli.analysis import search_findings
-from dynabro_cli.grid.search_file import Search
+from dynabro_cli.answers.analysis import search_findings
+from dynabro_cli.experiment.grid.search_file import Search
 from tests.cli.conftest import Dynabro
 from tests.own import fresh
 
@@ -50,16 +50,16 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with two searches, static and switching, and a fixed suite on the same
     settings.
     """
-    from dynabro_cli.executors import backends
-    from dynabro_cli.executors._api import Options
-    from dynabro_cli.executors.sweep import make_all
-    from dynabro_cli.grid.plan import plan
-    from dynabro_cli.grid.search_file import parse_search
-    from dynabro_cli.grid.sweep_file import parse_sweep
-    from dynabro_cli.store.open.engine import open_for_writing
-    from dynabro_cli.store.standing import Standing
-    from tests.executors.made_runs import Log
-    from tests.search.made import make
+    from dynabro_cli.experiment.grid.plan import plan
+    from dynabro_cli.experiment.grid.search_file import parse_search
+    from dynabro_cli.experiment.grid.sweep_file import parse_sweep
+    from dynabro_cli.runs.executors import backends
+    from dynabro_cli.runs.executors._api import Options
+    from dynabro_cli.runs.executors.sweep import make_all
+    from dynabro_cli.runs.store.open.engine import open_for_writing
+    from dynabro_cli.runs.store.write.standing import Standing
+    from tests.runs.executors.made_runs import Log
+    from tests.runs.search.made import make
 
     folder = tmp_path_factory.mktemp("searched")
     for name, switching in (("static", "static"), ("moving", '"periodic:K={1..5 int}"')):

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli.grid.plan import plan
-from dynabro_cli.grid.sweep_lookup import load_sweep
+from dynabro_cli.experiment.grid.plan import plan
+from dynabro_cli.experiment.grid.sweep_lookup import load_sweep
+from dynabro_cli.runs.store.open.engine import open_for_writing
+from dynabro_cli.runs.store.write.recorder import Recorder
 from dynabro_cli.simulation.setup import simulate_run
-from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.recorder import Recorder
 from tests.cli.conftest import Dynabro
 from tests.cli.test_app import example
-from tests.store.made import change, read
+from tests.runs.store.made import change, read
 
 GRID = """
 name: tiny

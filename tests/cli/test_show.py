@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.components import format_value
-from dynabro_cli.registries import REGISTRIES
-from dynabro_cli.store.tables import metadata
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core.registration import format_value
+from dynabro_cli.runs.store.tables import metadata
 from tests.cli.conftest import Dynabro
-from tests.store.made import change, read
+from tests.runs.store.made import change, read
 
 LARGEST = [
     f"{kind}/{max(registry.entries().values(), key=lambda entry: len(entry.infos)).name}"

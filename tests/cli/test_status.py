@@ -16,15 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.cli import status
-from dynabro_cli.errors import BusyError, DisconnectedError
-from dynabro_cli.executors import interruptions
-from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.read import status as store_status
+from dynabro_cli.cli.read import status
+from dynabro_cli.core.errors import BusyError, DisconnectedError
+from dynabro_cli.runs.executors import interruptions
+from dynabro_cli.runs.store.open.engine import open_for_writing
+from dynabro_cli.runs.store.read import status as store_status
 from tests.cli.conftest import Dynabro
-from tests.store.made import change, record, started, whole_run
-from tests.store.test_status import OTHERS, entry, half_way
-from tests.store.test_sweep_entry import gone
+from tests.runs.store.made import change, record, started, whole_run
+from tests.runs.store.test_status import OTHERS, entry, half_way
+from tests.runs.store.test_sweep_entry import gone
 
 PROGRAM = [sys.executable, "-m", "dynabro_cli", "status"]
 CELL = "digits, momentum:beta=0.99, cwtm, sf, periodic:K=20, seed 3"
@@ -283,7 +283,7 @@ def test_a_watch_waits_for_a_database(
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dynabro_cli.cli.status.time.sleep", interrupt)
+    monkeypatch.setattr("dynabro_cli.cli.read.status.time.sleep", interrupt)
     (folder / "empty.db").touch()
     for name in ("later.db", "empty.db"):
         outcome = dynabro("status", "--watch", "--db", name)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.store.open.engine import open_for_writing
+from dynabro_cli.runs.store.open.engine import open_for_writing
 from tests.cli.conftest import Dynabro
 from tests.postgres import connect
 
@@ -26,9 +26,9 @@ PROGRAM = """
 import sys
 import time
 from dynabro_cli.cli.app import main
-from dynabro_cli.store.open import connections
-from dynabro_cli.store.open import engine
-from dynabro_cli.store.read import queries
+from dynabro_cli.runs.store.open import connections
+from dynabro_cli.runs.store.open import engine
+from dynabro_cli.runs.store.read import queries
 
 def noted(function):
     def call(*arguments):
@@ -143,7 +143,7 @@ def test_one_call_of_a_function_ends_when_its_time_is_over(sql: str, results: Pa
 
 WATCHED = """
 import sqlite3, sys, time
-from dynabro_cli.figures.report import site
+from dynabro_cli.answers.figures.report import site
 site.MOST_SECONDS = 1.0
 connection = sqlite3.connect(":memory:", factory=site._Watched)
 for sql in sys.argv[1:]:
@@ -170,7 +170,7 @@ def test_one_call_of_a_function_ends_the_pages_rather_than_hold_them(
 CHECKING = """
 import os
 from dynabro_cli.cli.app import main
-from dynabro_cli.store.open import engine
+from dynabro_cli.runs.store.open import engine
 
 def allow(connection):
     def authorize(*_):

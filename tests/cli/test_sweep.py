@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli.components.digests import DIGITS
-from dynabro_cli.errors import SpecError
-from dynabro_cli.executors import backends
-from dynabro_cli.executors import sweep as executed
-from dynabro_cli.executors._api import Listener, Options, Outcome, Status
-from dynabro_cli.executors.backend import Places
-from dynabro_cli.executors.backends import local
-from dynabro_cli.executors.backends.local.pool import Pool
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.registration.digests import DIGITS
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.runs.executors import backends
+from dynabro_cli.runs.executors import sweep as executed
+from dynabro_cli.runs.executors._api import Listener, Options, Outcome, Status
+from dynabro_cli.runs.executors.backend import Places
+from dynabro_cli.runs.executors.backends import local
+from dynabro_cli.runs.executors.backends.local.pool import Pool
 from tests.cli.conftest import Dynabro
-from tests.executors.made_runs import children
-from tests.store.made import change, read
+from tests.runs.executors.made_runs import children
+from tests.runs.store.made import change, read
 
 SMALL = """
 name: small
@@ -450,7 +450,7 @@ def test_everything_is_run_again(dynabro: Dynabro, small: str, folder: Path) -> 
 def test_a_dry_run_takes_the_usual_number_of_jobs(
     dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dynabro_cli.executors.placement.cores", lambda: 2)
+    monkeypatch.setattr("dynabro_cli.runs.executors.placement.cores", lambda: 2)
     assert (
         json.loads(dynabro("sweep", small, "--dry-run", "--json", "--device", "cpu").out)["jobs"]
         == 2

@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from dynabro_cli import events
-from dynabro_cli.executors._api import Outcome
+from dynabro_cli.core import events
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.screen.progress import RunsProgress
-from tests.store.made import a_round, evaluated, finished, started, totals
+from dynabro_cli.runs.executors._api import Outcome
+from dynabro_cli.runs.screen.progress import RunsProgress
+from tests.runs.store.made import a_round, evaluated, finished, started, totals
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -176,7 +176,7 @@ def test_half_a_minute_without_a_line_is_the_longest(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("dynabro_cli.screen.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dynabro_cli.runs.screen.progress.time.monotonic", lambda: now[0])
     with RunsProgress(RUNS, quiet=False) as progress:
         progress.started(0, RUNS[1])
         for spent in (10, 20, 30, 40, 50):

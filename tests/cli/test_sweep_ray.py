@@ -1,4 +1,4 @@
-"""``dynabro sweep --executor ray``: what the command line hands on; tests/executors/test_ray.py
+"""``dynabro sweep --executor ray``: what the command line hands on; tests/runs/executors/test_ray.py
 makes the runs.
 """
 
@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli.executors import backends, sweep
-from dynabro_cli.executors._api import Options, Outcome
-from dynabro_cli.executors.backend import Places
-from dynabro_cli.executors.backends import ray
-from dynabro_cli.grid.sweep_lookup import shipped
+from dynabro_cli.experiment.grid.sweep_lookup import shipped
+from dynabro_cli.runs.executors import backends, sweep
+from dynabro_cli.runs.executors._api import Options, Outcome
+from dynabro_cli.runs.executors.backend import Places
+from dynabro_cli.runs.executors.backends import ray
 from tests.cli.conftest import Dynabro
-from tests.store.made import read
+from tests.runs.store.made import read
 
 ROOT = Path(__file__).parents[2]
 MINE = """
 import contextlib
 import dataclasses
-from dynabro_cli.executors.backend import Places
-from dynabro_cli.executors.backends.local.in_process import InProcess
+from dynabro_cli.runs.executors.backend import Places
+from dynabro_cli.runs.executors.backends.local.in_process import InProcess
 
 @contextlib.contextmanager
 def opened(options, most):

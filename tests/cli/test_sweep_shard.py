@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli.executors._api import Options
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.runs.executors._api import Options
 from tests.cli.conftest import Dynabro
 from tests.cli.test_app import call, environment
 from tests.cli.test_sweep import asked, small
-from tests.store.made import read
+from tests.runs.store.made import read
 
 __all__ = ["asked", "small"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.machine import checkout as checkout_module
+from dynabro_cli.core.machine import checkout as checkout_module
 from tests.cli.conftest import Dynabro
-from tests.store.made import read
+from tests.runs.store.made import read
 
 FIELDS = {
     "task": "quadratic",

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.progress import Progress
 
-from dynabro_cli.screen import terminal
-from dynabro_cli.screen.progress import Description
+from dynabro_cli.runs.screen import terminal
+from dynabro_cli.runs.screen.progress import Description
 from tests.cli.conftest import Dynabro
 from tests.cli.test_app import PROGRAM, environment
-from tests.store.made import change, read
+from tests.runs.store.made import change, read
 
 EVIL = "\x1b[31m\x1b]0;title\x07\x9b2J\u202e\u2066\u200b\r\nforged\tline\x7f\x85\u2028"
 """Colours, a title, C1 and bidirectional controls, and what ends a line."""

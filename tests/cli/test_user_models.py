@@ -10,20 +10,20 @@ import torch
 from safetensors.torch import load_file
 
 from dynabro_cli import testing
-from dynabro_cli.models._api import REGISTRY
-from dynabro_cli.streams import Streams
-from dynabro_cli.tasks._api import ImageShape
+from dynabro_cli.components.models._api import REGISTRY
+from dynabro_cli.components.tasks._api import ImageShape
+from dynabro_cli.core.streams import Streams
 from tests.cli.conftest import Dynabro
 from tests.cli.conftest import dynabro as dynabro
 from tests.cli.conftest import folder as folder
 from tests.own import fresh
-from tests.store.made import read
+from tests.runs.store.made import read
 
 MODELS = '''
 import torch.nn.functional as F
 from torch import nn
-from dynabro_cli.components.parameters import NoParameters
-from dynabro_cli.models._api import REGISTRY, any_size
+from dynabro_cli.core.registration.parameters import NoParameters
+from dynabro_cli.components.models._api import REGISTRY, any_size
 
 class Body(nn.Module):
     def __init__(self, between):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.theory import subjects
+from dynabro_cli.answers.theory import subjects
+from tests.answers.theory.made_rates import fill
 from tests.cli.conftest import Dynabro
-from tests.store.made import read
-from tests.theory.made_rates import fill
+from tests.runs.store.made import read
 
 QUICK = ("--restarts", "1", "--steps", "10", "--quiet")
 COLUMNS = "rule, workers, byzantine, dimension, restarts, steps, seed, empirical"

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli import RunSpec
-from dynabro_cli.errors import SpecError
-from dynabro_cli.grid.plan import plan
-from dynabro_cli.grid.sweep_file import parse_sweep
-from dynabro_cli.grid.sweep_lookup import set_fields
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.experiment.grid.plan import plan
+from dynabro_cli.experiment.grid.sweep_file import parse_sweep
+from dynabro_cli.experiment.grid.sweep_lookup import set_fields
 from tests.cli.conftest import Dynabro
-from tests.store.made import change, read
+from tests.runs.store.made import change, read
 
 SWEEP = """
 name: a

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dynabro_cli.aggregators._api import AggregatorSetting
-from dynabro_cli.api import BoundAggregator
-from dynabro_cli.errors import SpecError
-from dynabro_cli.registries import REGISTRIES
+from dynabro_cli.components.aggregators._api import AggregatorSetting
+from dynabro_cli.components.api import BoundAggregator
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core.errors import SpecError
 from dynabro_cli.testing._rules import made
 
 # Required parameters of components, besides m and f; {short} < {length} grow with the messages, and

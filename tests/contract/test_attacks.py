@@ -8,9 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynabro_cli.api import make_attack
-from dynabro_cli.attacks._api import ON_DATA, ON_VECTORS, Attack, Defence, State, honest_mean
-from dynabro_cli.registries import REGISTRIES
+from dynabro_cli.components.api import make_attack
+from dynabro_cli.components.attacks._api import (
+    ON_DATA,
+    ON_VECTORS,
+    Attack,
+    Defence,
+    State,
+    honest_mean,
+)
+from dynabro_cli.components.registries import REGISTRIES
 
 # Required parameters of attacks.
 NEEDED = {

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch._dynamo.backends.common import aot_autograd
 
-from dynabro_cli.methods._api import JudgingMethod, Measured, MethodSetting, senders
+from dynabro_cli.components.methods._api import JudgingMethod, Measured, MethodSetting, senders
+from tests.components.methods.made import made
 from tests.contract import test_aggregators as rules
 from tests.contract import test_attacks as attacks
 from tests.contract import test_methods as methods
-from tests.methods.made import made
 
 M, F = 200, 49
 MOST = 700

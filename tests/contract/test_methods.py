@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynabro_cli.methods._api import (
+from dynabro_cli.components.methods._api import (
     GatheringMethod,
     JudgingMethod,
     MeansMethod,
@@ -16,8 +16,8 @@ from dynabro_cli.methods._api import (
     MethodSetting,
     Plan,
 )
-from dynabro_cli.registries import REGISTRIES
-from tests.methods.made import made
+from dynabro_cli.components.registries import REGISTRIES
+from tests.components.methods.made import made
 
 M, D = 4, 3
 METHODS = [

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynabro_cli.partitions._api import REGISTRY, PartitionSetting
-from dynabro_cli.streams import Streams
+from dynabro_cli.components.partitions._api import REGISTRY, PartitionSetting
+from dynabro_cli.core.streams import Streams
 
 NEEDED = {"dirichlet": "dirichlet:alpha=0.5", "gamma": "gamma:similarity=0.4"}
 TEXTS = [NEEDED.get(name, name) for name in REGISTRY.entries() if name != "iid"] + [

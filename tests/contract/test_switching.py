@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from dynabro_cli import RunSpec
-from dynabro_cli.analysis.pairs import FOLLOWING
-from dynabro_cli.api import make_switching
-from dynabro_cli.errors import SpecError
+from dynabro_cli.answers.analysis.pairs import FOLLOWING
+from dynabro_cli.components.api import make_switching
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.components.switching._api import Mask, Switching
+from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.schedule import identities
-from dynabro_cli.registries import REGISTRIES
-from dynabro_cli.switching._api import Mask, Switching
 from tests.parameters import TRACE
 
 # Required parameters of strategies; nine workers, three of them Byzantine, suit all.

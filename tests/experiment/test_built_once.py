@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dynabro_cli import RunSpec, simulate
+from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.registries import REGISTRIES
 
 MODEL = "models/logistic"
 """A model is made twice: on torch's device ``meta`` to count its numbers before anything takes

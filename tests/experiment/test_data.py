@@ -18,14 +18,14 @@ import torch
 from PIL import Image
 from safetensors import SafetensorError
 
-from dynabro_cli.components.plugins import load_plugin
-from dynabro_cli.events import Checkpointed, Event, Started
+from dynabro_cli.components.tasks import digits, image_folder
+from dynabro_cli.components.tasks._api import REGISTRY, Images, digest_of
+from dynabro_cli.core.events import Checkpointed, Event, Started
+from dynabro_cli.core.registration.plugins import load_plugin
 from dynabro_cli.experiment import data, resolve
 from dynabro_cli.experiment.data import at_hand
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation.setup import simulate_run
-from dynabro_cli.tasks import digits, image_folder
-from dynabro_cli.tasks._api import REGISTRY, Images, digest_of
 from tests.own import fresh
 
 TASK = "npz:file=d.npz"

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from dynabro_cli import RunSpec
-from dynabro_cli.events import Started
+from dynabro_cli.components.methods._api import MethodSetting, forgets
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core.events import Started
 from dynabro_cli.experiment.effect import adversary_of, aligned
 from dynabro_cli.experiment.resolve import Run, resolve
-from dynabro_cli.methods._api import MethodSetting, forgets
-from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.setup import simulate
 
 pytestmark = pytest.mark.usefixtures("same_threads_after")

@@ -17,14 +17,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dynabro_cli.components import Component, Entry, ParameterInfo, format_value
-from dynabro_cli.errors import SpecError
-from dynabro_cli.events import Evaluated, Event, RoundsDone
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.events import Evaluated, Event, RoundsDone
+from dynabro_cli.core.registration import Component, Entry, ParameterInfo, format_value
+from dynabro_cli.experiment.grid.plan import plan
+from dynabro_cli.experiment.grid.sweep_file import parse_sweep
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import MOST_WORKERS, RunSpec, fields
-from dynabro_cli.grid.plan import plan
-from dynabro_cli.grid.sweep_file import parse_sweep
-from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.setup import simulate_run
 from tests import parameters
 from tests.parameters import (
@@ -53,7 +53,7 @@ up.
 """
 
 NO_WORDS = {("switching", "trace", "file"), ("switching", "trace", "hash")}
-"""Texts that are no free words; tests/switching/test_trace.py has their keys."""
+"""Texts that are no free words; tests/components/switching/test_trace.py has their keys."""
 TEXTS = {
     "parts": ["sf/ipm", "ipm/sf", "sf/ipm/sf", "nan/gaussian", "alie/optimal-ipm"],
     "rule": ["gm", "cwmed", "cwtm", "mean", "krum"],

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from dynabro_cli import RunSpec
-from dynabro_cli.attacks.alie import alie_z
-from dynabro_cli.errors import SpecError
+from dynabro_cli.components.attacks.alie import alie_z
+from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.resolve import resolve
 
 

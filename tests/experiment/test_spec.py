@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dynabro_cli import RunSpec
-from dynabro_cli.errors import SpecError
+from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.complete import format_drops, parse_drops
 from dynabro_cli.experiment.spec import fields, option
 

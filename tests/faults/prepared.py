@@ -62,7 +62,7 @@ def signal_at_lock(name: str) -> None:
     """The process gets a signal half a second after it begins to wait for its turn to write to the
     database.
     """
-    from dynabro_cli.store.open import connections
+    from dynabro_cli.runs.store.open import connections
 
     usual = connections.begin_immediate
 
@@ -77,7 +77,7 @@ def signal_at_lock(name: str) -> None:
 
 def workers(entry: str) -> None:
     """Worker processes serve with this function of ``workers.py``."""
-    from dynabro_cli.executors.backends.local import pool
+    from dynabro_cli.runs.executors.backends.local import pool
 
     pool.WORKER = f"tests.faults.workers:{entry}"
 

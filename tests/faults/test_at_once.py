@@ -109,7 +109,7 @@ def test_processes_that_open_a_database_while_others_make_and_close_it(
 ) -> None:
     program = (
         "import sys\n"
-        "from dynabro_cli.store.open.engine import open_for_writing, open_read_only\n"
+        "from dynabro_cli.runs.store.open.engine import open_for_writing, open_read_only\n"
         "for number in range(60):\n"
         "    sys.stdin.readline()\n"
         "    open_for_writing(f'{number}.db').dispose()\n"

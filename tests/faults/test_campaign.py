@@ -15,7 +15,7 @@ from tests.faults.campaign import Campaign, Tally, Watch, main, stray_files, str
 from tests.faults.oracle import Place, content
 from tests.faults.processes import of_place, within
 from tests.postgres import VARIABLE
-from tests.store.made import change
+from tests.runs.store.made import change
 
 KEY = "ab" * 32
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynabro_cli.store.side_files import MAGIC
+from dynabro_cli.runs.store.write.side_files import MAGIC
 from tests.faults.oracle import DYNABRO, MOMENTUM, Content, Place, check_whole, key_of, read, run
 from tests.faults.test_kill import completed
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.executors.interruptions import ONE_SECONDS
+from dynabro_cli.runs.executors.interruptions import ONE_SECONDS
 from tests.faults.oracle import (
     DYNABRO,
     MOMENTUM,
@@ -70,7 +70,7 @@ def locked(db: Path) -> Iterator[sqlite3.Connection]:
         pytest.param("numpy", "TERM", marks=pytest.mark.slow),
         pytest.param("sqlalchemy", "TERM", marks=pytest.mark.slow),
         pytest.param("sqlalchemy.dialects.sqlite", "INT", marks=pytest.mark.slow),
-        pytest.param("dynabro_cli.store.recorder", "TERM", marks=pytest.mark.slow),
+        pytest.param("dynabro_cli.runs.store.write.recorder", "TERM", marks=pytest.mark.slow),
         pytest.param("sklearn", "TERM", marks=pytest.mark.slow),
         pytest.param("sklearn", "INT", marks=pytest.mark.slow),
     ],

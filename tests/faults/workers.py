@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from dynabro_cli.events import Checkpointed, Event
-from dynabro_cli.executors.worker import Request, answer, simulation
+from dynabro_cli.core.events import Checkpointed, Event
+from dynabro_cli.runs.executors.worker import Request, answer, simulation
 
 CHECKPOINTS = 2
 """Number of checkpoints that a run sends before it goes wrong."""

@@ -26,17 +26,20 @@ import triton
 from torch import Tensor, nn
 from triton.runtime import interpreter
 
-from dynabro_cli.aggregators import _mean_shift_kernel, _order, _order_kernel, _weiszfeld_kernel
-from dynabro_cli.aggregators.gm import start_of, weiszfeld
-from dynabro_cli.aggregators.signguard import SLACK, STEPS, largest_cluster
-from dynabro_cli.gradients import fusible
+from dynabro_cli.components.aggregators import _order
+from dynabro_cli.components.aggregators._kernels import mean_shift_kernel as _mean_shift_kernel
+from dynabro_cli.components.aggregators._kernels import order_kernel as _order_kernel
+from dynabro_cli.components.aggregators._kernels import weiszfeld_kernel as _weiszfeld_kernel
+from dynabro_cli.components.aggregators.gm import start_of, weiszfeld
+from dynabro_cli.components.aggregators.signguard import SLACK, STEPS, largest_cluster
+from dynabro_cli.core.machine import gpu_kernels
+from dynabro_cli.core.machine.devices import current
+from dynabro_cli.core.vectors import _mean_kernel
+from dynabro_cli.core.vectors.gram import around, gram
+from dynabro_cli.core.vectors.means import weighted
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
 from dynabro_cli.gradients.kernels import dropout_kernel, norm, norm_kernel
-from dynabro_cli.machine import gpu_kernels
-from dynabro_cli.machine.devices import current
-from dynabro_cli.vectors import _mean_kernel
-from dynabro_cli.vectors.gram import around, gram
-from dynabro_cli.vectors.means import weighted
+from dynabro_cli.gradients.layers import fusible
 from tests.gradients.norm_results import limits, results
 
 U = 2.0**-24

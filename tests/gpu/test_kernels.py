@@ -15,10 +15,11 @@ import pytest
 import torch
 
 from benchmarks.fake_gpu import FakeGPU, on_gpu, one_gpu
-from dynabro_cli import RunSpec, events
-from dynabro_cli.errors import SpecError
+from dynabro_cli import RunSpec
+from dynabro_cli.core import events
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.machine import gpu_kernels
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.machine import gpu_kernels
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.testing._rules import made
 

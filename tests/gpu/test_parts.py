@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.fake_gpu import FakeGPU, devices, on_gpu
-from dynabro_cli.aggregators._subsets import subsets
-from dynabro_cli.api import make_attack
-from dynabro_cli.attacks._api import Defence, honest_mean
+from dynabro_cli.components.aggregators._subsets import subsets
+from dynabro_cli.components.api import make_attack
+from dynabro_cli.components.attacks._api import Defence, honest_mean
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.components.tasks._api import ImageShape
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
-from dynabro_cli.registries import REGISTRIES
-from dynabro_cli.tasks._api import ImageShape
 from dynabro_cli.testing._rules import made
 from tests.contract.test_aggregators import RULES, STAGES
 from tests.contract.test_attacks import TEXTS as ATTACKS

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.fake_gpu import FakeGPU, HiddenWaitError, launches, on_gpu, one_gpu
-from dynabro_cli import RunSpec, events
+from dynabro_cli import RunSpec
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core import events
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.gradients import engine, graphs
 from dynabro_cli.gradients.engine import GPU_PASS_VALUES
 from dynabro_cli.gradients.graphs import Graphed
-from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.setup import simulate_run
 from tests.contract.test_attacks import TEXTS as ATTACKS

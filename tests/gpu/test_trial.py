@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from benchmarks.fake_gpu import FakeGPU
-from dynabro_cli.machine import gpu_kernels
-from dynabro_cli.machine.gpu_kernels import KERNELS, KernelOffError, checked
+from dynabro_cli.core.machine import gpu_kernels
+from dynabro_cli.core.machine.gpu_kernels import KERNELS, KernelOffError, checked
 from tests.gpu.test_kernels import ROOT, started
 
 TRIAL = gpu_kernels.trial

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from dynabro_cli.core.machine import gpu_kernels
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
 from dynabro_cli.gradients.kernels import norm
-from dynabro_cli.machine import gpu_kernels
 from dynabro_cli.simulation import kernel_trial
 from tests.gpu.kernels import convert, draw, interpret, interpreter
 

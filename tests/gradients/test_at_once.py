@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dynabro_cli.gradients import at_once
-from dynabro_cli.gradients.at_once import Geometry, looped, unfolded, weight_gradients
+from dynabro_cli.gradients.layers import at_once
+from dynabro_cli.gradients.layers.at_once import Geometry, looped, unfolded, weight_gradients
 
 pairs = st.tuples(st.integers(1, 2), st.integers(1, 2))
 exact = {"rtol": 1e-12, "atol": 1e-12}

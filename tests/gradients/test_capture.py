@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from dynabro_cli.core.machine import devices
 from dynabro_cli.gradients import graphs
 from dynabro_cli.gradients.graphs import WARM_UPS, Graphed, KernelCapture
-from dynabro_cli.machine import devices
 from tests.gradients.scripted_cuda import Clock, ScriptedCuda, cuda
 
 __all__ = ["cuda"]

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dynabro_cli.core.machine import native
 from dynabro_cli.gradients import WorkerGradients, engine
-from dynabro_cli.gradients.chain import Chain, chain_of
-from dynabro_cli.gradients.twin import twin
-from dynabro_cli.gradients.worker_layers import Shared
-from dynabro_cli.machine import native
+from dynabro_cli.gradients.layers.chain import Chain, chain_of
+from dynabro_cli.gradients.layers.twin import twin
+from dynabro_cli.gradients.layers.worker_layers import Shared
 
 
 def mlp() -> nn.Sequential:

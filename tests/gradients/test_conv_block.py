@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dynabro_cli.errors import RunError
+from dynabro_cli.core.errors import RunError
+from dynabro_cli.core.machine import native
 from dynabro_cli.gradients import WorkerGradients
 from dynabro_cli.gradients.kernels import conv_block
 from dynabro_cli.gradients.kernels.conv_block import Compiled, ConvBlock, Shape, blocks_of
-from dynabro_cli.gradients.twin import twin
-from dynabro_cli.gradients.worker_layers import Shared
-from dynabro_cli.machine import native
+from dynabro_cli.gradients.layers.twin import twin
+from dynabro_cli.gradients.layers.worker_layers import Shared
 from tests.gradients.worker_by_worker import CLASSES, generator, registered, seeded
 
 needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from dynabro_cli.core.machine import native
 from dynabro_cli.gradients import WorkerGradients
 from dynabro_cli.gradients.kernels import conv_weights
-from dynabro_cli.machine import native
 
 pytestmark = [
     pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler"),

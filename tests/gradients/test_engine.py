@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from benchmarks.fake_gpu import one_gpu
+from dynabro_cli.components.models._api import REGISTRY
+from dynabro_cli.components.tasks._api import ImageShape
 from dynabro_cli.gradients.engine import LOOP, MAPPED, SHARED, WorkerGradients, parts
-from dynabro_cli.gradients.twin import UnsupportedError
-from dynabro_cli.models._api import REGISTRY
-from dynabro_cli.tasks._api import ImageShape
+from dynabro_cli.gradients.layers.twin import UnsupportedError
 from tests.gradients.worker_by_worker import (
     CLASSES,
     FROM,
@@ -34,7 +34,7 @@ from tests.gradients.worker_by_worker import (
 )
 
 LONG = {"resnet18": pytest.mark.slow, "cnn-cifar": pytest.mark.thorough}
-"""Networks that take long in double precision; ``tests/models/test_resnet18.py`` has the first,
+"""Networks that take long in double precision; ``tests/components/models/test_resnet18.py`` has the first,
 too.
 """
 PICTURES = [

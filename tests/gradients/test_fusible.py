@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
-from dynabro_cli.gradients.fusible import Functions
-from dynabro_cli.gradients.twin import join
+from dynabro_cli.gradients.layers.fusible import Functions
+from dynabro_cli.gradients.layers.twin import join
 
 WORKERS, BATCHES, SIZE = 3, 2, 4
 

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dynabro_cli.gradients import WorkerGradients, fusible
+from dynabro_cli.core.machine import native
+from dynabro_cli.gradients import WorkerGradients
 from dynabro_cli.gradients.kernels import norm
-from dynabro_cli.machine import native
+from dynabro_cli.gradients.layers import fusible
 from tests.gradients.norm_results import EPS, limits, results
 
 pytestmark = [

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dynabro_cli.components.models._api import REGISTRY
+from dynabro_cli.components.tasks._api import ImageShape
 from dynabro_cli.gradients.engine import LOOP, MAPPED, SHARED, WorkerGradients
-from dynabro_cli.models._api import REGISTRY
-from dynabro_cli.tasks._api import ImageShape
 from tests.gradients.worker_by_worker import CLASSES, check, generator, one_by_one, seeded
 
 LENGTH = 6

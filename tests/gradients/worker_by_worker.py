@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dynabro_cli.components.models._api import REGISTRY
+from dynabro_cli.components.tasks._api import ImageShape
 from dynabro_cli.gradients.engine import KINDS, LOOP, MAPPED, SHARED, WorkerGradients
-from dynabro_cli.models._api import REGISTRY
-from dynabro_cli.tasks._api import ImageShape
 
 CLASSES = 5
 RGB_16 = ImageShape(3, 16, 16, CLASSES)

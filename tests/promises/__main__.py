@@ -19,11 +19,12 @@ from typing import Any
 from typer.main import get_command
 
 import dynabro_cli
-from dynabro_cli import errors, plugins
+from dynabro_cli import plugins
 from dynabro_cli.cli.app import application
-from dynabro_cli.grid.plan import plan
-from dynabro_cli.grid.sweep_lookup import load_sweep, shipped
-from dynabro_cli.store.open.engine import open_for_writing
+from dynabro_cli.core import errors
+from dynabro_cli.experiment.grid.plan import plan
+from dynabro_cli.experiment.grid.sweep_lookup import load_sweep, shipped
+from dynabro_cli.runs.store.open.engine import open_for_writing
 
 FOLDER = Path(__file__).parent
 EXAMPLE = FOLDER.parents[1] / "results.db.example"

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from dynabro_cli import RunSpec, events, make_switching, simulate
-from dynabro_cli.streams import Streams
+from dynabro_cli import RunSpec, make_switching, simulate
+from dynabro_cli.core import events
+from dynabro_cli.core.streams import Streams
 
 Vectors = np.ndarray
 A = np.array([[2.0, 1.0], [1.0, 2.0]])

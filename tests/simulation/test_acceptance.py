@@ -13,18 +13,18 @@ import torch
 from torch import Tensor
 
 from dynabro_cli import RunSpec, simulate
-from dynabro_cli.aggregators._api import Aggregator
-from dynabro_cli.attacks import optimal_alie
-from dynabro_cli.attacks._api import AttackSetting
-from dynabro_cli.events import Finished, Round, RoundsDone
+from dynabro_cli.components.aggregators._api import Aggregator
+from dynabro_cli.components.attacks import optimal_alie
+from dynabro_cli.components.attacks._api import AttackSetting
+from dynabro_cli.components.switching._api import Switching
+from dynabro_cli.core.events import Finished, Round, RoundsDone
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.round import acceptance
 from dynabro_cli.simulation.round.acceptance import ACCEPTANCE_ROUNDS, Probe
 from dynabro_cli.simulation.round.parts import Parts, Question, State
 from dynabro_cli.simulation.round.server import make_server
 from dynabro_cli.simulation.setup import simulate_run
-from dynabro_cli.streams import Streams
-from dynabro_cli.switching._api import Switching
 from tests.simulation.test_checkpoint import DIGITS, rows
 
 

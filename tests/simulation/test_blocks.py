@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 
 from dynabro_cli import RunSpec, simulate
-from dynabro_cli.events import (
+from dynabro_cli.core.events import (
     Checkpointed,
     Diverged,
     Evaluated,
@@ -21,9 +21,9 @@ from dynabro_cli.events import (
     RoundsDone,
     Started,
 )
+from dynabro_cli.core.machine import native
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.gradients.kernels import conv_block
-from dynabro_cli.machine import native
 from dynabro_cli.simulation.setup import simulate_run
 
 pytestmark = [

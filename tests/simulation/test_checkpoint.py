@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 import torch
 
-from dynabro_cli import __version__, events
-from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
-from dynabro_cli.attacks._api import REGISTRY as ATTACKS
-from dynabro_cli.errors import CheckpointError
+from dynabro_cli import __version__
+from dynabro_cli.components.aggregators._api import REGISTRY as AGGREGATORS
+from dynabro_cli.components.attacks._api import REGISTRY as ATTACKS
+from dynabro_cli.components.pre_aggregators._api import REGISTRY as PRE_AGGREGATORS
+from dynabro_cli.core import events
+from dynabro_cli.core.errors import CheckpointError
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.pre_aggregators._api import REGISTRY as PRE_AGGREGATORS
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS
 from dynabro_cli.simulation.setup import simulate_run

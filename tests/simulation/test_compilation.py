@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, Unsupported
 
-from dynabro_cli import RunSpec, events, simulate
-from dynabro_cli.aggregators._order import comparators
-from dynabro_cli.errors import RunError, SpecError
-from dynabro_cli.machine import gpu_kernels, native
+from dynabro_cli import RunSpec, simulate
+from dynabro_cli.components.aggregators._order import comparators
+from dynabro_cli.core import events
+from dynabro_cli.core.errors import RunError, SpecError
+from dynabro_cli.core.machine import gpu_kernels, native
 from dynabro_cli.simulation import compilation, setup
 from dynabro_cli.simulation.compilation import (
     COMPILE_WORK,

@@ -13,13 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynabro_cli import RunSpec, events, make_switching, simulate
+from dynabro_cli import RunSpec, make_switching, simulate
+from dynabro_cli.components.tasks._api import Images
+from dynabro_cli.core import events
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.experiment.data import read
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.problem.interface import forget
-from dynabro_cli.streams import Streams
-from dynabro_cli.tasks._api import Images
 
 M, B = 5, 4
 COMMON: dict[str, Any] = {

@@ -14,10 +14,17 @@ from numpy.testing import assert_allclose
 from torch import Tensor
 
 from dynabro_cli import RunSpec
-from dynabro_cli.aggregators._api import Aggregator
-from dynabro_cli.attacks._api import BEFORE_MEMORY, Attack, AttackSetting, Defence, replace, stay
-from dynabro_cli.methods._api import Method, MethodSetting
-from dynabro_cli.registries import REGISTRIES
+from dynabro_cli.components.aggregators._api import Aggregator
+from dynabro_cli.components.attacks._api import (
+    BEFORE_MEMORY,
+    Attack,
+    AttackSetting,
+    Defence,
+    replace,
+    stay,
+)
+from dynabro_cli.components.methods._api import Method, MethodSetting
+from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.simulation import compilation
 from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.round.parts import Parts

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from dynabro_cli import RunSpec, simulate
-from dynabro_cli.attacks._api import Attack
-from dynabro_cli.events import Finished
+from dynabro_cli.components.attacks._api import Attack
+from dynabro_cli.components.switching._api import SwitchingSetting
+from dynabro_cli.core.events import Finished
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation import setup
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.round.gathering import of_worker
 from dynabro_cli.simulation.round.parts import State
-from dynabro_cli.switching._api import SwitchingSetting
 
 M = 5
 

@@ -14,19 +14,19 @@ import torch
 from torch import Tensor
 
 from dynabro_cli import RunSpec
-from dynabro_cli.analysis.pairs import FOLLOWING
-from dynabro_cli.errors import DoubtfulRunError
+from dynabro_cli.answers.analysis.pairs import FOLLOWING
+from dynabro_cli.components.methods._api import GatheringMethod
+from dynabro_cli.core.errors import DoubtfulRunError
+from dynabro_cli.core.vectors import finite
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.gradients import graphs
-from dynabro_cli.gradients.chain import Chain
 from dynabro_cli.gradients.graphs import Capture, Graphed
-from dynabro_cli.methods._api import GatheringMethod
+from dynabro_cli.gradients.layers.chain import Chain
 from dynabro_cli.simulation import loop, setup
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS, Simulation, Step
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.round.inputs import Inputs
-from dynabro_cli.vectors import finite
 from tests.contract.test_attacks import TEXTS as ATTACKS
 from tests.contract.test_methods import METHODS, build
 from tests.contract.test_switching import NAMES, NEEDED

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from dynabro_cli import RunSpec
-from dynabro_cli.attacks._api import AttackSetting
-from dynabro_cli.events import Evaluated, RoundsDone
+from dynabro_cli.components.attacks._api import AttackSetting
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.components.switching._api import Switching
+from dynabro_cli.core.events import Evaluated, RoundsDone
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.round.identities import identify
 from dynabro_cli.simulation.round.parts import Parts, State
 from dynabro_cli.simulation.setup import simulate
-from dynabro_cli.switching._api import Switching
 
 BYZANTINE = torch.tensor([False, True, True, False, False])
 

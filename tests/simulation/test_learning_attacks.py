@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynabro_cli.attacks._api import Attack
-from dynabro_cli.registries import REGISTRIES
+from dynabro_cli.components.attacks._api import Attack
+from dynabro_cli.components.registries import REGISTRIES
 from tests.simulation.reference import level, masks, noise, quadratic
 
 M, JMAX = 5, 3

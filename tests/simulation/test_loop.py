@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from dynabro_cli import RunSpec, events, simulate
+from dynabro_cli import RunSpec, simulate
+from dynabro_cli.core import events
 from dynabro_cli.simulation.round.records import PATH_DIMENSIONS, point
 from tests.simulation.reference import Outcome, masks, quadratic, run
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from dynabro_cli.aggregators._api import AggregatorSetting
-from dynabro_cli.attacks._api import AttackSetting
-from dynabro_cli.methods._api import MethodSetting, Plan
-from dynabro_cli.registries import REGISTRIES
-from dynabro_cli.tasks._api import TaskSetting
+from dynabro_cli.components.aggregators._api import AggregatorSetting
+from dynabro_cli.components.attacks._api import AttackSetting
+from dynabro_cli.components.methods._api import MethodSetting, Plan
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.components.tasks._api import TaskSetting
 
 M, F, D = 5, 2, 2
 BUDGET = 897  # J 2^J + 1 at J = 7: T = 128 rounds, and jmax = floor(log2 T) = 7

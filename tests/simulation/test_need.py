@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from dynabro_cli.errors import OccupiedError, SpecError
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.components.tasks._api import ImageShape
+from dynabro_cli.core.errors import OccupiedError, SpecError
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.need import PROCESS, Need, check_room, model_size, need_of
-from dynabro_cli.tasks._api import ImageShape
 
 MNIST = ImageShape(1, 28, 28, 10)
 HERE = Path()
@@ -34,7 +34,7 @@ import torch
 from dynabro_cli import RunSpec
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.setup import simulate_run
-from dynabro_cli.tasks._api import Images, TaskSetting
+from dynabro_cli.components.tasks._api import Images, TaskSetting
 
 def images(shape, count):
     size = (count, shape.channels, shape.height, shape.width)

@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynabro_cli import RunSpec, events, simulate
-from dynabro_cli.attacks._api import Attack, AttackSetting, memoryless
+from dynabro_cli import RunSpec, simulate
+from dynabro_cli.components.attacks._api import Attack, AttackSetting, memoryless
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.core import events
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.setup import simulate_run
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from dynabro_cli import RunSpec
-from dynabro_cli.attacks._api import BEFORE_MEMORY
-from dynabro_cli.errors import SpecError
-from dynabro_cli.events import Evaluated, RoundsDone
+from dynabro_cli.components.attacks._api import BEFORE_MEMORY
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.events import Evaluated, RoundsDone
 from dynabro_cli.experiment.build import chain_setting
 from dynabro_cli.experiment.complete import answering
 from dynabro_cli.experiment.resolve import resolve

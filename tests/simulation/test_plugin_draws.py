@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from dynabro_cli import sweep
-from dynabro_cli.components.plugins import load_plugin
-from dynabro_cli.events import Checkpointed, Evaluated, Event, Started
+from dynabro_cli.core.events import Checkpointed, Evaluated, Event, Started
+from dynabro_cli.core.registration.plugins import load_plugin
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.experiment.spec import RunSpec
@@ -31,12 +31,12 @@ import random
 import numpy as np
 import torch
 
-from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS, Aggregator
-from dynabro_cli.attacks._api import REGISTRY as ATTACKS, Attack, replace
-from dynabro_cli.lazy import Late
-from dynabro_cli.methods import _api as methods
-from dynabro_cli.plugins import aggregator, attack, partition, pre_aggregator, switching, task
-from dynabro_cli.switching._api import REGISTRY as SWITCHING, Follow, Switching
+from dynabro_cli.components.aggregators._api import REGISTRY as AGGREGATORS, Aggregator
+from dynabro_cli.components.attacks._api import REGISTRY as ATTACKS, Attack, replace
+from dynabro_cli.core.lazy import Late
+from dynabro_cli.components.methods import _api as methods
+from dynabro_cli.plugins import (aggregator, attack, partition, pre_aggregator, switching, task)
+from dynabro_cli.components.switching._api import REGISTRY as SWITCHING, Follow, Switching
 
 
 @attack("numpy-noise")

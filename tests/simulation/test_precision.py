@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dynabro_cli import RunSpec, simulate
-from dynabro_cli.errors import SpecError
+from dynabro_cli.core.errors import SpecError
 from dynabro_cli.simulation import setup
 from dynabro_cli.simulation.precision import OVERRIDE, apply, check
 

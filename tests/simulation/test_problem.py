@@ -14,12 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dynabro_cli import RunSpec
-from dynabro_cli.attacks._api import AttackSetting
-from dynabro_cli.events import Evaluated
+from dynabro_cli.components.attacks._api import AttackSetting
+from dynabro_cli.components.methods._api import Plan
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.components.switching._api import SwitchingSetting
+from dynabro_cli.components.tasks._api import Images, ImageShape, TaskSetting
+from dynabro_cli.core.events import Evaluated
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.gradients.engine import WorkerGradients
-from dynabro_cli.methods._api import Plan
-from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation import setup
 from dynabro_cli.simulation.loop import Parts, Simulation, State
 from dynabro_cli.simulation.problem import images as image_problem
@@ -30,9 +33,6 @@ from dynabro_cli.simulation.problem.shares import Shares
 from dynabro_cli.simulation.round.gathering import RoundGradients
 from dynabro_cli.simulation.round.identities import identify
 from dynabro_cli.simulation.round.inputs import Inputs
-from dynabro_cli.streams import Streams
-from dynabro_cli.switching._api import SwitchingSetting
-from dynabro_cli.tasks._api import Images, ImageShape, TaskSetting
 from tests.simulation.reference import masks, run
 
 M, B = 3, 4

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dynabro_cli import RunSpec
-from dynabro_cli.events import Started
+from dynabro_cli.core.events import Started
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.gradients import engine
 from dynabro_cli.simulation import setup

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from dynabro_cli import RunSpec
-from dynabro_cli.aggregators._api import Aggregator
-from dynabro_cli.attacks._api import memoryless
-from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, MeansMethod, Method
+from dynabro_cli.components.aggregators._api import Aggregator
+from dynabro_cli.components.attacks._api import memoryless
+from dynabro_cli.components.methods._api import GatheringMethod, JudgingMethod, MeansMethod, Method
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.simulation.round.decision import mean_of
 from dynabro_cli.simulation.round.parts import Parts, Question
 from dynabro_cli.simulation.round.server import make_server
-from dynabro_cli.streams import Streams
 
 NOBODY = torch.zeros(3, dtype=torch.bool)
 

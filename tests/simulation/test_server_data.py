@@ -12,16 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dynabro_cli import events
-from dynabro_cli.aggregators._api import SERVER, Aggregator
-from dynabro_cli.errors import SpecError
+from dynabro_cli.components.aggregators._api import SERVER, Aggregator
+from dynabro_cli.components.partitions._api import server_samples
+from dynabro_cli.components.tasks._api import Images
+from dynabro_cli.core import events
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.partitions._api import server_samples
 from dynabro_cli.simulation.problem.shares import for_server, hold_out
 from dynabro_cli.simulation.setup import simulate_run
-from dynabro_cli.streams import Streams
-from dynabro_cli.tasks._api import Images
 
 DIGITS: dict[str, Any] = {
     "task": "digits",

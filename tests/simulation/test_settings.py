@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from dynabro_cli import RunSpec, events, simulate
+from dynabro_cli import RunSpec, simulate
+from dynabro_cli.core import events
 from dynabro_cli.simulation import setup
 
 SPEC = RunSpec(

@@ -13,12 +13,13 @@ import platformdirs
 import pytest
 import torch
 
-from dynabro_cli import RunSpec, events, simulate
-from dynabro_cli.errors import SpecError
+from dynabro_cli import RunSpec, simulate
+from dynabro_cli.components.methods._api import NOISE_COMPUTATIONS
+from dynabro_cli.core import events
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.machine import cache_folder
+from dynabro_cli.core.machine.devices import pick_device
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.machine import cache_folder
-from dynabro_cli.machine.devices import pick_device
-from dynabro_cli.methods._api import NOISE_COMPUTATIONS
 from dynabro_cli.simulation.problem.interface import NOISE_ROUND
 from dynabro_cli.simulation.setup import data_directory
 from tests.simulation.reference import masks, noise, quadratic, run

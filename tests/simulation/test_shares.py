@@ -11,16 +11,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dynabro_cli import RunSpec, events, simulate
-from dynabro_cli.errors import SpecError
+from dynabro_cli import RunSpec, simulate
+from dynabro_cli.components.partitions._api import REGISTRY, PartitionSetting
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.components.tasks._api import Images, TaskSetting
+from dynabro_cli.core import events
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.partitions._api import REGISTRY, PartitionSetting
-from dynabro_cli.registries import REGISTRIES
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.problem.shares import hold_out, share_out
 from dynabro_cli.simulation.setup import simulate_run
-from dynabro_cli.streams import Streams
-from dynabro_cli.tasks._api import Images, TaskSetting
 from tests.simulation.test_problem import ALL, CPU, B, M, by_hand, network, normalised, pictures
 
 DIGITS: dict[str, Any] = {

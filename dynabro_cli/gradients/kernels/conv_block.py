@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from dynabro_cli.errors import RunError
-from dynabro_cli.gradients.worker_layers import WorkerConv2d
-from dynabro_cli.machine import native
+from dynabro_cli.core.errors import RunError
+from dynabro_cli.core.machine import native
+from dynabro_cli.gradients.layers.worker_layers import WorkerConv2d
 
 COMPILE_VALUES = 1e8
 """Values of the convolution's output in a run above which compiling saves time: it saves at least 6

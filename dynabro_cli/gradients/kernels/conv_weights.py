@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dynabro_cli.machine import native
+from dynabro_cli.core.machine import native
 
 COMPILE_VALUES = 1e8
 """Samples times weights above which compiling saves time; a weight is multiplied at every place of

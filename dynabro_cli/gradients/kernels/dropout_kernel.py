@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from dynabro_cli.gradients import fusible
-from dynabro_cli.lazy import torch
-from dynabro_cli.machine import gpu_kernels
+from dynabro_cli.core.lazy import torch
+from dynabro_cli.core.machine import gpu_kernels
+from dynabro_cli.gradients.layers import fusible
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from dynabro_cli.machine import native
+from dynabro_cli.core.machine import native
 
 COMPILE_VALUES = 1e9
 """Products of a run above which compiling saves time: it saves at least 1 ns per hundred, and costs

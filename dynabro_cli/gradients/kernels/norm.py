@@ -13,12 +13,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from dynabro_cli.gradients import fusible
-from dynabro_cli.gradients.fusible import Functions, Kept
-from dynabro_cli.gradients.twin import join
-from dynabro_cli.gradients.worker_layers import Shared
-from dynabro_cli.gradients.worker_norms import WorkerBatchNorm2d
-from dynabro_cli.machine import gpu_kernels, native
+from dynabro_cli.core.machine import gpu_kernels, native
+from dynabro_cli.gradients.layers import fusible
+from dynabro_cli.gradients.layers.fusible import Functions, Kept
+from dynabro_cli.gradients.layers.twin import join
+from dynabro_cli.gradients.layers.worker_layers import Shared
+from dynabro_cli.gradients.layers.worker_norms import WorkerBatchNorm2d
 
 COMPILE_BYTES = 2e10
 """Bytes kept by all passes of a run above which compiling saves time: it saves 0.2 to 0.4 ns per

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from dynabro_cli.lazy import torch
-from dynabro_cli.machine import gpu_kernels
+from dynabro_cli.core.lazy import torch
+from dynabro_cli.core.machine import gpu_kernels
 
 if TYPE_CHECKING:
     from torch import Tensor

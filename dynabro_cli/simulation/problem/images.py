@@ -12,12 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dynabro_cli.components import METRICS
-from dynabro_cli.errors import PluginError
+from dynabro_cli.components.models._api import LabelledInputs
+from dynabro_cli.components.tasks._api import Images
+from dynabro_cli.core.errors import PluginError
+from dynabro_cli.core.registration import METRICS
+from dynabro_cli.core.streams import Name, Streams
 from dynabro_cli.gradients import graphs
 from dynabro_cli.gradients.engine import LOOP, SHARED, WorkerGradients, parts
 from dynabro_cli.gradients.graphs import BACKWARD, on_device
-from dynabro_cli.models._api import LabelledInputs
 from dynabro_cli.simulation.problem.interface import (
     MOST_COMPUTATIONS,
     Draws,
@@ -29,8 +31,6 @@ from dynabro_cli.simulation.problem.interface import (
     mean_gradients,
 )
 from dynabro_cli.simulation.problem.shares import Labelled, Shares
-from dynabro_cli.streams import Name, Streams
-from dynabro_cli.tasks._api import Images
 
 # input values at a time on a CPU, where small batches stay in the cache
 EVALUATION_VALUES = 100_000

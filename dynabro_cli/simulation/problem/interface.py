@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from dynabro_cli.errors import SpecError
+from dynabro_cli.components.methods._api import NOISE_COMPUTATIONS
+from dynabro_cli.components.switching._api import Switching
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.vectors.lengths import lengths
+from dynabro_cli.core.vectors.means import weighted
 from dynabro_cli.gradients.graphs import on_device
-from dynabro_cli.methods._api import NOISE_COMPUTATIONS
-from dynabro_cli.switching._api import Switching
-from dynabro_cli.vectors.lengths import lengths
-from dynabro_cli.vectors.means import weighted
 
 STATISTICS_MOMENTUM = 0.1
 MOST_COMPUTATIONS = 32

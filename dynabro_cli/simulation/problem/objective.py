@@ -6,15 +6,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from dynabro_cli.simulation.problem.interface import (
-    Draws,
-    Problem,
-    Relabel,
-    Score,
-    mean_gradients,
-)
-from dynabro_cli.streams import Name, Streams
-from dynabro_cli.tasks._api import Objective
+from dynabro_cli.components.tasks._api import Objective
+from dynabro_cli.core.streams import Name, Streams
+from dynabro_cli.simulation.problem.interface import Draws, Problem, Relabel, Score, mean_gradients
 
 
 class ObjectiveProblem(Problem):

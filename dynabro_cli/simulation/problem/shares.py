@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynabro_cli.errors import SpecError
+from dynabro_cli.components.partitions._api import Partition, Whole
+from dynabro_cli.components.tasks._api import Images
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.experiment.build import held_out
-from dynabro_cli.partitions._api import Partition, Whole
-from dynabro_cli.streams import Streams
-from dynabro_cli.tasks._api import Images
 
 Labelled = tuple[Tensor, Tensor]
 """Images [n, c, h, w] and labels [n]."""

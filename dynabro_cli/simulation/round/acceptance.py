@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dynabro_cli.core.vectors.finite import finite_rows
 from dynabro_cli.gradients.memory import send
 from dynabro_cli.simulation.round.attacker import copied
 from dynabro_cli.simulation.round.parts import Parts, Question, State
 from dynabro_cli.simulation.round.server import Sent, Server
-from dynabro_cli.vectors.finite import finite_rows
 
 ACCEPTANCE_ROUNDS = 23
 """Rounds from one measurement of the acceptance ratio to the next: a prime, so that in a run the

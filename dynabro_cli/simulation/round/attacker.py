@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from dynabro_cli.attacks._api import BEFORE_MEMORY, Defence, honest_mean
-from dynabro_cli.methods._api import JudgingMethod, senders
+from dynabro_cli.components.attacks._api import BEFORE_MEMORY, Defence, honest_mean
+from dynabro_cli.components.methods._api import JudgingMethod, senders
 from dynabro_cli.simulation.round.decision import Decide
 from dynabro_cli.simulation.round.identities import Tick
 from dynabro_cli.simulation.round.parts import Parts, Question, State, States, rows_of

@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from dynabro_cli.aggregators._api import SERVER, Aggregate, Aggregator
-from dynabro_cli.methods._api import GatheringMethod, JudgingMethod
+from dynabro_cli.components.aggregators._api import SERVER, Aggregate, Aggregator
+from dynabro_cli.components.methods._api import GatheringMethod, JudgingMethod
+from dynabro_cli.core.vectors.finite import sound
 from dynabro_cli.simulation.round.parts import Parts, Question, States
-from dynabro_cli.vectors.finite import sound
 
 RECEIVED = "received"
 """Name of the workers' last messages in the state of a method that aggregates them."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dynabro_cli.attacks._api import BEFORE_MEMORY
+from dynabro_cli.components.attacks._api import BEFORE_MEMORY
+from dynabro_cli.components.methods._api import GatheringMethod
 from dynabro_cli.gradients.memory import send
-from dynabro_cli.methods._api import GatheringMethod
 from dynabro_cli.simulation.problem.interface import Relabel, forget
 from dynabro_cli.simulation.round.attacker import Attacker, attack_computation, learn
 from dynabro_cli.simulation.round.identities import relabelling

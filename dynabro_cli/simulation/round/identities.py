@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli.attacks._api import BEFORE_MEMORY, Attack
-from dynabro_cli.methods._api import senders
+from dynabro_cli.components.attacks._api import BEFORE_MEMORY, Attack
+from dynabro_cli.components.methods._api import senders
 from dynabro_cli.simulation.problem.interface import Relabel
 from dynabro_cli.simulation.round.parts import Parts, State
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from dynabro_cli.methods._api import GatheringMethod, Plan
+from dynabro_cli.components.methods._api import GatheringMethod, Plan
 from dynabro_cli.simulation.problem.interface import Draws
 from dynabro_cli.simulation.round.identities import Drawn, Identities
 from dynabro_cli.simulation.round.parts import Parts, State

@@ -9,16 +9,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli.aggregators._api import Aggregator
-from dynabro_cli.attacks._api import Attack
+from dynabro_cli.components.aggregators._api import Aggregator
+from dynabro_cli.components.attacks._api import Attack
+from dynabro_cli.components.methods._api import Method
+from dynabro_cli.components.switching._api import Switching
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.gradients.generators import Draws
 from dynabro_cli.gradients.graphs import on_device
-from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.problem.interface import Problem
-from dynabro_cli.streams import Streams
-from dynabro_cli.switching._api import Switching
 
 States = dict[str, Tensor]
 HELD = ("method", "aggregator", "attack")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dynabro_cli.methods._api import JudgingMethod
+from dynabro_cli.components.methods._api import JudgingMethod
 from dynabro_cli.simulation.round.attacker import Attacker, attack_computation
 from dynabro_cli.simulation.round.identities import relabelling
 from dynabro_cli.simulation.round.inputs import Inputs

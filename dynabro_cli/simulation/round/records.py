@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli.events import Identity, Round, Totals
-from dynabro_cli.methods._api import Plan
+from dynabro_cli.components.methods._api import Plan
+from dynabro_cli.core.events import Identity, Round, Totals
 from dynabro_cli.simulation.round.identities import Drawn
 
 PATH_DIMENSIONS = 3

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli.attacks._api import BEFORE_MEMORY, honest_mean, replace
-from dynabro_cli.methods._api import senders
+from dynabro_cli.components.attacks._api import BEFORE_MEMORY, honest_mean, replace
+from dynabro_cli.components.methods._api import senders
+from dynabro_cli.core.vectors.lengths import length
 from dynabro_cli.simulation.round.attacker import Attacker, make_attacker
 from dynabro_cli.simulation.round.decision import Decision, make_decide
 from dynabro_cli.simulation.round.parts import Parts, Question, States, put_back, rows_of
-from dynabro_cli.vectors.lengths import length
 
 
 class Answer(NamedTuple):

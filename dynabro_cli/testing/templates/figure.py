@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from dynabro_cli.figures._api import Choice, Drawn, Results, plot
+from dynabro_cli.answers.figures._api import Choice, Drawn, Results, plot
 
 
 @plot("my-figure")

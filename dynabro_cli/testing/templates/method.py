@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dynabro_cli.components import parameter
-from dynabro_cli.methods._api import REGISTRY, MeansMethod, MethodSetting, State
+from dynabro_cli.components.methods._api import REGISTRY, MeansMethod, MethodSetting, State
+from dynabro_cli.core.registration import parameter
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dynabro_cli.tasks._api import Images
+from dynabro_cli.components.tasks._api import Images
 from dynabro_cli.testing import check_task
 
 FILE = Path(__file__).with_name("my_task.py")

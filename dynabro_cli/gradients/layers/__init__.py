@@ -1,0 +1,1 @@
+"""Stand-ins for layers that keep the workers' gradients separate."""

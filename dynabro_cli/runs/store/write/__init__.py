@@ -1,0 +1,1 @@
+"""Rows are written here."""
