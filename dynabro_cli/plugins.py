@@ -36,6 +36,14 @@ from dynabro_cli.components.attacks._api import (
     replace,
     stay,
 )
+from dynabro_cli.components.methods._api import REGISTRY as METHODS
+from dynabro_cli.components.methods._api import (
+    GatheringMethod,
+    JudgingMethod,
+    MeansMethod,
+    MethodSetting,
+    State,
+)
 from dynabro_cli.components.models._api import LabelledInputs, WorkerLabels
 from dynabro_cli.components.partitions._api import Partition, PartitionSetting, at_server
 from dynabro_cli.components.pre_aggregators._api import PreAggregator
@@ -52,27 +60,40 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "GatheringMethod",
     "ImageShape",
+    "JudgingMethod",
     "LabelledInputs",
+    "MeansMethod",
+    "MethodSetting",
     "Range",
+    "State",
     "WorkerLabels",
     "aggregator",
     "attack",
     "honest_mean",
     "honest_spread",
     "make_task",
+    "method",
     "metrics",
     "model",
+    "nn",
+    "np",
+    "parameter",
     "partition",
     "pre_aggregator",
     "switching",
     "task",
+    "torch",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 GIVEN = ("m", "f", "seed", "beta", "generator", "data_dir", "server")
 """Names that a run can provide; each kind has some of them."""
 TYPES = (int, float, bool, str)
+
+method = METHODS.register
+"""Register a factory of a method: ``@method(name, Parameters, reference=...)``."""
 
 
 class Decorator(Protocol):

@@ -16,13 +16,8 @@ RULE = '''"""A rule."""
 
 from dataclasses import dataclass
 
-from dynabro_cli.components.aggregators._api import (
-    REGISTRY,
-    Aggregator,
-    AggregatorSetting,
-    stateless,
-)
-from dynabro_cli.core.registration import parameter
+from dynabro_cli.components.aggregators._api import REGISTRY, Aggregator, stateless
+from dynabro_cli.plugins import parameter
 {imports}
 
 @dataclass(frozen=True)
@@ -31,7 +26,7 @@ class Parameters:
 
 
 @REGISTRY.register("{name}", Parameters, reference="nobody")
-def own(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
+def own(parameters: Parameters, setting) -> Aggregator:
     """The mean of all messages."""
     if parameters.broken == "factory":
         raise KeyError("in the factory")  # line 18 without imports

@@ -103,4 +103,4 @@ def test_only_one_module_counts_folders() -> None:
             r"__file__\)*\.parent|dirname\(__file__|__path__\[0\]", path.read_text("utf-8")
         )
     ]
-    assert counts == ["package.py"]
+    assert counts == ["core/package.py"]

@@ -1,1 +1,1 @@
-"""What stored runs say: statistics, figures, reports, exports, and the paper's bounds."""
+"""Answers of stored runs: statistics, figures, reports, exports, and the paper's bounds."""

@@ -1,1 +1,3 @@
-"""What every floor uses: errors, limits, random streams, the machine, vectors, and how components are declared."""
+"""Parts that every floor uses: errors, random streams, the machine, vectors, and how components
+are declared.
+"""

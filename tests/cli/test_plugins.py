@@ -502,3 +502,29 @@ def test_a_module_must_be_installed_where_runs_are_made() -> None:
         plugins.PluginError, match=r"no_such_module.* on every machine that makes runs"
     ):
         plugins.load_sent([plugins.Plugin("no_such_module")])
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "now"),
+    [
+        ("dynabro_cli.methods._api", "MeansMethod", "dynabro_cli.components.methods"),
+        ("dynabro_cli.lazy", "torch", "dynabro_cli.core.lazy"),
+        ("dynabro_cli.components", "parameter", "dynabro_cli.plugins"),
+    ],
+)
+def test_a_plugin_that_imports_a_moved_module_gets_its_place(
+    module: str, name: str, now: str, dynabro: Dynabro, folder: Path
+) -> None:
+    (folder / "old.py").write_text(f"from {module} import {name}")
+    outcome = dynabro("list", "methods", "--plugin", "old.py")
+    assert outcome.code == 78
+    before = ".".join(module.split(".")[:2])
+    assert outcome.err.endswith(f". Try: {now} in place of {before}\n")
+    (folder / "new.py").write_text(f"from {module.replace(before, now)} import {name}")
+    assert dynabro("list", "methods", "--plugin", "new.py").code == 0
+
+
+def test_a_moved_module_is_found_by_its_earlier_name(dynabro: Dynabro) -> None:
+    """Sweeps may name it."""
+    named = dynabro("list", "methods", "--plugin", "dynabro_cli.metrics.classes")
+    assert (named.code, named.err) == (0, "")

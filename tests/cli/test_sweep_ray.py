@@ -1,5 +1,5 @@
-"""``dynabro sweep --executor ray``: what the command line hands on; tests/runs/executors/test_ray.py
-makes the runs.
+"""``dynabro sweep --executor ray``: what the command line hands on. Runs are made in
+tests/runs/executors/test_ray.py.
 """
 
 from __future__ import annotations

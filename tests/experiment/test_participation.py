@@ -37,8 +37,8 @@ def test_a_function_of_seed_and_round() -> None:
 
 
 def test_uniform_over_workers() -> None:
-    """The same test as for uniform Byzantine sets (tests/components/switching/test_periodic.py): wrong with
-    probability 1e-6.
+    """The same test as for uniform Byzantine sets (components/switching/test_periodic.py): wrong
+    with probability 1e-6.
     """
     draws, m, n = 4000, 9, 4
     counts = np.zeros(m)

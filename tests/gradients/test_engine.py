@@ -34,8 +34,8 @@ from tests.gradients.worker_by_worker import (
 )
 
 LONG = {"resnet18": pytest.mark.slow, "cnn-cifar": pytest.mark.thorough}
-"""Networks that take long in double precision; ``tests/components/models/test_resnet18.py`` has the first,
-too.
+"""Networks that take long in double precision; ``components/models/test_resnet18.py`` has the
+first, too.
 """
 PICTURES = [
     pytest.param(name, marks=LONG.get(name, ())) for name in REGISTRY.entries() if name != "gpt"

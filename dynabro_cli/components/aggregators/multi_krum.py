@@ -60,9 +60,9 @@ def multi_krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator
     win ties. q=1 is Krum.
 
     kappa is Krum's, 6 (1 + f/(m - 2f)), if q = 1 and no more than f Byzantine workers are declared,
-    with either number of neighbours (proved in ``dynabro_cli/components/aggregators/krum.py``). For other q
-    Bareilles et al. (2026) prove a kappa, which is not used here. Costs O(m^2 d). Raises SpecError
-    unless 2f + 2 < m and 1 <= q <= m - f.
+    with either number of neighbours (proved in ``krum.py``). For other q Bareilles et al. (2026)
+    prove a kappa, which is not used here. Costs O(m^2 d). Raises SpecError unless 2f + 2 < m and
+    1 <= q <= m - f.
 
     Differs from the paper: the paper leaves q open; other libraries use m - f.
     """

@@ -1,7 +1,7 @@
 """The contract of tasks, and their registry.
 
 A task is a factory ``(parameters, TaskSetting) -> Task``. ``Task.load`` returns ``Images``
-(labelled images, trained with a model from ``dynabro_cli.components.models``) or an ``Objective`` (a function
+(labelled images, trained with a model of ``components.models``) or an ``Objective`` (a function
 with a known optimum and a stochastic gradient).
 """
 

@@ -26,11 +26,25 @@ from pathlib import Path
 from types import ModuleType
 
 from dynabro_cli.core.errors import DynabroError, NameTakenError, PluginError, SpecError, first_line
+from dynabro_cli.core.package import NAME
 
 GROUP = "dynabro.plugins"
 """The entry points of installed packages; each names a module."""
 VARIABLE = "DYNABRO_PLUGINS"
 """The environment's list of plugins, separated like the folders in PATH."""
+MOVED = {f"{NAME}.deferred": f"{NAME}.core.lazy"} | {
+    f"{NAME}.{name}": f"{NAME}.{folder}.{name}"
+    for folder, names in {
+        "answers": "analysis exports figures theory",
+        "components": "aggregators api attacks forms methods metrics models partitions "
+        "pre_aggregators switching tasks",
+        "core": "errors events lazy limits machine streams vectors",
+        "experiment": "grid",
+        "runs": "executors notebook search store",
+    }.items()
+    for name in names.split()
+}
+"""Modules of version 1.1.0, and their places now."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +89,11 @@ def from_environment() -> list[str]:
 
 def absolute(name: str, folder: Path | None = None) -> str:
     """Return the absolute path of a plugin's file, relative to ``folder`` or the current folder; a
-    module's name unchanged.
+    module's name, of today if the module has moved.
     """
     if not (name.endswith(".py") or os.sep in name):
-        return name
+        package = ".".join(name.split(".")[:2])
+        return MOVED.get(package, package) + name[len(package) :]
     return str((folder or Path()).joinpath(os.path.expanduser(name)).resolve())
 
 
@@ -303,10 +318,11 @@ def _execute(
         if isinstance(error, SpecError):
             raise
         text = described(error) if where(error) else f"plugin={name}: {described(error)}"
-        taken = isinstance(error, NameTakenError)
-        advice = (
-            "another name, or one of the two" if taken else f"{command}, which shows the traceback"
-        )
+        advice = f"{command}, which shows the traceback"
+        if isinstance(error, NameTakenError):
+            advice = "another name, or one of the two"
+        elif isinstance(error, ImportError) and error.name in {*MOVED, f"{NAME}.components"}:
+            advice = f"{MOVED.get(error.name, f'{NAME}.plugins')} in place of {error.name}"
         raise PluginError(f"{text}. Try: {advice}") from error
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dynabro_cli.components.methods._api import REGISTRY, MeansMethod, MethodSetting, State
-from dynabro_cli.core.registration import parameter
+from dynabro_cli.plugins import MeansMethod, MethodSetting, State, method, parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +16,7 @@ class Parameters:
     beta: float = parameter(0.9, minimum=0, below=1, help="momentum parameter")
 
 
-@REGISTRY.register("my-method", Parameters, reference="who, where, which algorithm")
+@method("my-method", Parameters, reference="who, where, which algorithm")
 def my_method(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
     """Server momentum: workers send gradients, and the server moves along an average of the
     aggregates.

@@ -33,15 +33,17 @@ from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
 
 ZEROS = "0" * DIGITS
+COMPONENTS = ROOT / "components"
 
 
 def names(paths: set[Path]) -> set[str]:
-    return {str(path.relative_to(ROOT)) for path in paths}
+    """Names of files in the package, or in its folder of components."""
+    return {str(path.relative_to(ROOT)).removeprefix("components/") for path in paths}
 
 
 def covered(name: str) -> set[str]:
     """The files of a component's digest."""
-    return names(digests._with_imports(ROOT / f"{name}.py"))
+    return names(digests._with_imports(COMPONENTS / f"{name}.py"))
 
 
 def text(**changes: str) -> str:
@@ -58,7 +60,7 @@ def text(**changes: str) -> str:
 def test_a_component_is_its_file_and_those_that_it_imports_of_components() -> None:
     assert covered("aggregators/mean") == {"aggregators/mean.py"}
     assert covered("aggregators/cwtm") == {
-        f"aggregators/{name}.py" for name in ("cwtm", "_order", "_order_kernel")
+        f"aggregators/{name}.py" for name in ("cwtm", "_order", "_kernels/order_kernel")
     }
     assert covered("aggregators/krum") == {"aggregators/krum.py", "aggregators/_selection.py"}
     assert {"tasks/cifar10.py", "tasks/mnist.py", "tasks/_torchvision.py"} <= covered(
@@ -68,8 +70,8 @@ def test_a_component_is_its_file_and_those_that_it_imports_of_components() -> No
 
 
 DESCRIBING = re.compile(
-    r"(components|machine)/.*|experiment/(__init__|data|effect|key|resolve|spec)"
-    r"|errors|events|lazy|limits|package|registries"
+    r"core/(machine|registration)/.*|experiment/(__init__|data|effect|key|resolve|spec)"
+    r"|core/(__init__|errors|events|lazy|limits|package)|__init__|registries"
 )
 """Modules that describe a run, its errors or its machine; their effect on a spec is in its key."""
 LOADED = """
@@ -82,16 +84,16 @@ print(json.dumps([m.__file__ for n, m in sys.modules.items() if n.startswith("dy
 @pytest.mark.thorough
 def test_the_engine_is_what_computes_and_is_no_component() -> None:
     found = names({*digests._files()[0]})
-    loaded = {str(Path(file).relative_to(ROOT)) for file in program(LOADED, ROOT.parent)}
-    kinds = {f"{kind}/__init__.py" for kind in digests.KINDS}
+    loaded = names({Path(file) for file in program(LOADED, ROOT.parent)})
+    kinds = {f"{kind}/__init__.py" for kind in (*digests.KINDS, "aggregators/_kernels")}
     assert {
         name for name in loaded - kinds if not DESCRIBING.fullmatch(name.removesuffix(".py"))
     } <= found
     assert {
         "simulation/loop.py",
         "gradients/kernels/linear.cpp",
-        "vectors/gram.cpp",
-        "aggregators/_weiszfeld.cpp",
+        "core/vectors/gram.cpp",
+        "aggregators/_kernels/weiszfeld.cpp",
     } <= found
     assert found.isdisjoint(
         {"experiment/spec.py", "aggregators/cwtm.py", "attacks/sf.py", "methods/sgd.py"}
@@ -172,12 +174,12 @@ def test_an_edit_changes_the_digests_that_cover_it_and_no_other(copy: Path) -> N
         "torch": False
     }
     package = copy / ROOT.name
-    (package / "aggregators" / "_api.py").touch()
+    (package / "components" / "aggregators" / "_api.py").touch()
     with (package / "experiment" / "spec.py").open("a") as file:
         file.write("\nMORE = 1\n")
     assert program(PROGRAM, copy) == before
 
-    with (package / "aggregators" / "_order.py").open("a") as file:
+    with (package / "components" / "aggregators" / "_order.py").open("a") as file:
         file.write("MORE = 1\n")
     after = program(PROGRAM, copy)
     assert [name for name in before if before[name] != after[name]] == [
@@ -196,7 +198,7 @@ import dynabro_cli.simulation
 from dynabro_cli.core.registration import digests
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.components.tasks import digits
-for name in ("aggregators/_order.py", "streams.py"):
+for name in ("components/aggregators/_order.py", "core/streams.py"):
     file = pathlib.Path(digests.ROOT, name)
     file.write_text(file.read_text() + "MORE = 1\\n")
 print(json.dumps({name: digests.at_hand(name) for name in ("aggregators/cwtm", "engine")}))
@@ -213,24 +215,21 @@ def test_a_process_that_computes_knows_the_code_that_it_began_with(copy: Path) -
 
 
 def moved(package: Path) -> None:
-    """Move the engine and the components into other folders, kernels into one of their own, and
-    rewrite all imports.
-    """
-    folders = (*digests.KINDS, "gradients", "simulation", "vectors")
-    for place in ("kinds/aggregators/_kernels", "kinds"):
-        (package / place).mkdir(parents=True, exist_ok=True)
-        (package / place / "__init__.py").write_text("")
-    for folder in folders:
-        for path in (package / folder).iterdir():
-            kernel = path.name == "_order_kernel.py" or path.suffix == ".cpp"
-            inner = "_kernels" if folder == "aggregators" and kernel else "."
-            (package / "kinds" / folder).mkdir(exist_ok=True)
-            path.rename(package / "kinds" / folder / inner / path.name)
-    (package / "streams.py").rename(package / "kinds" / "streams.py")
-    words = re.compile(rf"\bdynabro_cli\.({'|'.join((*folders, 'streams'))})\b")
+    """Move the engine and the components into another folder, and rewrite all imports."""
+    kinds = package / "kinds"
+    kinds.mkdir()
+    (kinds / "__init__.py").write_text("")
+    places = [f"components/{kind}" for kind in digests.KINDS]
+    for place in (*places, "gradients", "simulation", "core/vectors", "core/streams.py"):
+        (package / place).rename(kinds / Path(place).name)
+    words = re.compile(
+        rf"\bdynabro_cli\.(?:components\.({'|'.join(digests.KINDS)})\b|(gradients|simulation)\b"
+        r"|core\.(vectors|streams)\b)"
+    )
     for path in package.rglob("*.py"):
-        text = words.sub(r"dynabro_cli.kinds.\1", path.read_text())
-        path.write_text(text.replace("aggregators._order_k", "aggregators._kernels._order_k"))
+        path.write_text(
+            words.sub(lambda word: f"dynabro_cli.kinds.{word[word.lastindex]}", path.read_text())
+        )
 
 
 ALL = """
@@ -247,7 +246,7 @@ def test_a_move_changes_no_digest(copy: Path) -> None:
     moved(copy / ROOT.name)
     order = copy / ROOT.name / "kinds" / "aggregators" / "_order.py"
     assert "import dynabro_cli" not in order.read_text()
-    assert "from dynabro_cli.kinds.aggregators._kernels._order_kernel import" in order.read_text()
+    assert "from dynabro_cli.kinds.aggregators._kernels" in order.read_text()
     assert program(ALL, copy) == before
     order.write_text(order.read_text().replace("1 << 15", "1 << 16"))
     after = program(ALL, copy)
@@ -380,7 +379,7 @@ def test_a_digest_that_is_remembered_is_not_trusted_blindly(
     monkeypatch.setattr(
         digests.syntax, "canonical", lambda code, _: parsed.append(code) or canonical(code, "x")
     )
-    path = ROOT / "aggregators" / "mean.py"
+    path = COMPONENTS / "aggregators" / "mean.py"
     first = digests.of_file.__wrapped__(path)
     (remembered,) = (tmp_path / "cache" / "code").iterdir()
     assert remembered.read_text() == first
@@ -476,7 +475,9 @@ def test_a_file_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         )
         found.append(digests.of_entry(entry(rules, monkeypatch)))
         files = digests._with_imports(rules)
-        ours = {ROOT / "aggregators" / name for name in ("_order.py", "_order_kernel.py")}
+        ours = {
+            COMPONENTS / "aggregators" / name for name in ("_order.py", "_kernels/order_kernel.py")
+        }
         assert files == {rules, folder / "helper.py"} | ours
     assert found[0] == found[1]
     assert len({*found}) == 3

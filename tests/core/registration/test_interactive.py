@@ -104,7 +104,8 @@ def test_what_changes_nothing_is_not_seen(cell: Callable[[str], str], edit: str)
 
 
 def test_another_process_finds_the_same() -> None:
-    program = f"{CELL}\nfrom dynabro_cli.core.registration.interactive import digest_of\nprint(digest_of(rule))"
+    imported = "from dynabro_cli.core.registration.interactive import digest_of"
+    program = f"{CELL}\n{imported}\nprint(digest_of(rule))"
     answers = [
         subprocess.run(
             [sys.executable, "-"],

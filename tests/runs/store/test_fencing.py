@@ -201,7 +201,11 @@ def test_silence_on_one_machine_is_measured_by_a_clock_that_nobody_sets(heard: f
 
 
 def test_a_stopped_process_is_presumed_dead_when_it_is_silent() -> None:
-    program = "from dynabro_cli.runs.store.ownership import new_owner; print(new_owner(), flush=True); input()"
+    program = """
+from dynabro_cli.runs.store.ownership import new_owner
+print(new_owner(), flush=True)
+input()
+"""
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
