@@ -77,14 +77,11 @@ __all__ = [
     "method",
     "metrics",
     "model",
-    "nn",
-    "np",
     "parameter",
     "partition",
     "pre_aggregator",
     "switching",
     "task",
-    "torch",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])

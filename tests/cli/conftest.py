@@ -5,6 +5,7 @@ code out.
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ def dynabro(
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             app.main()
+        signal.set_wakeup_fd(-1)  # later signals of tests are not the command's
         captured = capsys.readouterr()
         return Outcome(int(ended.value.code or 0), captured.out, captured.err)
 

@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -223,6 +224,12 @@ def test_a_query_ends_when_its_time_is_over(
 def test_a_query_that_is_in_time_is_answered(dynabro: Dynabro, results: Path) -> None:
     ended = dynabro("query", "SELECT 1 AS one", "--timeout", "100", "--csv")
     assert (ended.code, ended.out) == (0, "one\n1\n")
+
+
+def test_a_query_that_cannot_begin_leaves_no_time_limit(dynabro: Dynabro, folder: Path) -> None:
+    assert dynabro("query", "SELECT 1", "--db", "none.db", "--timeout", "50").code == 66
+    timers = [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
+    assert all(timer.finished.is_set() for timer in timers)
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e300"])

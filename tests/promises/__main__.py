@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -78,7 +79,8 @@ def python_names() -> Iterator[str]:
                 if inspect.isclass(thing) or inspect.isfunction(thing)
                 else f" {thing}"
             )
-            yield f"{module.__name__}.{name}{described}"
+            # a default that is a function has an address
+            yield re.sub(r" at 0x[0-9a-f]+", "", f"{module.__name__}.{name}{described}")
 
 
 def exit_codes() -> Iterator[str]:

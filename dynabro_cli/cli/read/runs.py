@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 MOST_SECONDS = 1_000_000
+"""Largest time limit."""
 STUCK_SECONDS = 1.0
 """Seconds from the end of a time limit until a statement that goes on ends its process."""
-"""Largest time limit."""
 MOST_LISTED = 40
 """Runs that are listed without ``--limit``."""
 ALL = "all"
@@ -226,8 +226,8 @@ def query(
     end = None
     if timeout is not None:
         end = end_after(timeout + STUCK_SECONDS, queries.too_late(timeout))
-    engine = open_read_only(db)
     try:
+        engine = open_read_only(db)
         table = queries.query(engine, sql, timeout=timeout)
         emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
     finally:

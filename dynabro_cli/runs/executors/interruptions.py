@@ -5,8 +5,9 @@ end.
 from __future__ import annotations
 
 import contextlib
-import math
+import functools
 import os
+import select
 import signal
 import sys
 import threading
@@ -24,13 +25,15 @@ ONE_SECONDS = 0.5
 """Signals within this time count as one: ``timeout`` and clusters signal a process and its group,
 too.
 """
+MOST_SIGNALS = 4096
+"""Signals that are read at once."""
 SHOW_CURSOR = "\x1b[?25h"
 arrived: list[int] = []
 """Signals that came without a run in progress: an import or SQLite may drop the exception of the
 handler.
 """
-handled: list[float] = [-math.inf]
-"""The times at which a handler of signals has run."""
+handled: list[int] = []
+"""The signals whose handler has run."""
 USUAL: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
     **dict.fromkeys(PREEMPTING, signal.SIG_DFL),
@@ -51,26 +54,37 @@ def handle_signals() -> None:
     for number, usual in USUAL.items():
         if signal.getsignal(number) is usual:
             signal.signal(number, handle_signal)
+    signal.set_wakeup_fd(_watched(), warn_on_full_buffer=False)
+
+
+@functools.cache
+def _watched() -> int:
+    """Return the pipe to which the system writes each signal's number at once, for ``_watch``."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(reading,), daemon=True, name="dynabro signals").start()
+    return writing
 
 
 def _watch(pipe: int) -> None:
     """End the process if the handler of a signal has not run after ``HARD_SECONDS``.
 
     Python's handlers wait for the main thread, which may be in a long call of native code, such as
-    one function of SQLite. The system writes each signal's number to the pipe at once.
+    one function of SQLite. This thread may come late: the handler may have run before. Several
+    signals may have one run of the handler.
     """
-    while number := os.read(pipe, 1):
-        begun = time.monotonic() - ONE_SECONDS
-        handler = signal.getsignal(number[0])
+    before = len(handled)
+    while numbers := os.read(pipe, MOST_SIGNALS):
+        until = time.monotonic() + HARD_SECONDS
+        handler = signal.getsignal(numbers[0])
         if getattr(handler, "__func__", handler) in (handle_signal, Interruptions._handle):
-            while handled[-1] < begun and time.monotonic() < begun + ONE_SECONDS + HARD_SECONDS:
+            while len(handled) == before:
+                if time.monotonic() > until:
+                    _end(_ended_by(numbers[0]))
                 time.sleep(0.05)
-            if handled[-1] < begun:
-                _end(_ended_by(number[0]))
+        before = len(handled)
+        if select.select([pipe], [], [], 0)[0]:  # signals that came meanwhile have been handled
+            os.read(pipe, MOST_SIGNALS)
 
 
 def end_after(seconds: float, error: DynabroError) -> threading.Timer:
@@ -90,7 +104,7 @@ def handle_signal(number: int, _frame: FrameType | None) -> None:
         KeyboardInterrupt: After Ctrl-C.
         PreemptedError: After any other signal.
     """
-    handled.append(time.monotonic())
+    handled.append(number)
     arrived.append(number)
     check_arrived()
 
@@ -145,7 +159,7 @@ class Interruptions:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        handled.append(time.monotonic())
+        handled.append(number)
         if self.signal is not None:
             if time.monotonic() - self._came >= ONE_SECONDS:
                 _end(_ended_by(self.signal))

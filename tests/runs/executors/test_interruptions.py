@@ -114,6 +114,38 @@ def test_what_ends_in_time_is_not_ended() -> None:
     assert (done.returncode, done.stdout) == (0, "alive\n")
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_that_was_handled_before_it_was_looked_at_ends_nothing(times: int) -> None:
+    """The thread that looks at signals may come late on a busy machine."""
+    done = in_another_process(
+        "from types import SimpleNamespace\n"
+        "import os\n"
+        "def late(*which):\n"
+        "    numbers = os.read(*which)\n"
+        "    time.sleep(1)\n"
+        "    return numbers\n"
+        "interruptions.HARD_SECONDS = 0.05\n"
+        "interruptions.os = SimpleNamespace(**vars(os) | {'read': late})\n"
+        "interruptions.handle_signals()\n"
+        "with interruptions.Interruptions():\n"
+        f"    for _ in range({times}):\n"
+        "        signal.raise_signal(signal.SIGTERM)\n"
+        "time.sleep(2)\n"
+        "print('alive')\n"
+    )
+    assert (done.returncode, done.stdout) == (0, "alive\n")
+
+
+def test_signals_are_watched_by_one_thread() -> None:
+    done = in_another_process(
+        "import threading\n"
+        "for _ in range(3):\n"
+        "    interruptions.handle_signals()\n"
+        "print(threading.active_count())\n"
+    )
+    assert done.stdout == "2\n"
+
+
 def test_sigterm_before_anything_is_in_progress_is_an_error_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
