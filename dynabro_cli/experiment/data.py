@@ -49,6 +49,8 @@ folder alone.
 """
 UNTRACKED = ("/proc/", "/sys/", "/dev/")
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+"""Variables with the folders of torch's own caches."""
 MODELS = "models/"
 """The beginning of the text of a model, among the texts of tasks."""
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
@@ -205,7 +207,9 @@ def _of_model(files: Mapping[str, State], folder: Path) -> dict[str, State]:
     Files in the folders for caches and temporary files come and go with the machine. They do not
     count, except below the folder of data sets, the current folder or a plugin's folder.
     """
-    places = dict.fromkeys((cache_folder().parent, Path(tempfile.gettempdir())), False)
+    caches = [os.environ[name] for name in CACHES if name in os.environ]
+    passing = cache_folder().parent, *map(Path, (tempfile.gettempdir(), *caches))
+    places = dict.fromkeys(passing, False)
     counted = folder, Path.cwd(), *(place.parent for place in plugins.places if place.suffix)
     places |= dict.fromkeys(counted, True)
 

@@ -345,6 +345,7 @@ def resumed(model: str, folder: Path, events: list[Event], compiled: str = "off"
         ("cache/dynabro/native", False),
         ("tmp", False),
         ("tmp/torchinductor_me", False),
+        ("inductor", False),
     ],
 )
 def test_the_files_of_a_model_are_those_that_its_function_opens(
@@ -353,6 +354,7 @@ def test_the_files_of_a_model_are_those_that_its_function_opens(
     for name in ("plugins", "here", "tmp", "cache/dynabro/data", place):
         (folder / name).mkdir(parents=True, exist_ok=True)
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
     monkeypatch.chdir(folder / "here")
     (folder / "plugins" / "models.py").write_text(MODEL)
     data_dir = folder / "cache" / "dynabro" / "data"
@@ -380,6 +382,8 @@ def test_an_empty_cache_changes_no_identity(
     model: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
+    # torch keeps the place of its first compilation in a process
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "tmp" / "torchinductor_me"))
     (folder / "tmp").mkdir()
     (folder / "models.py").write_text(MODEL)
     with fresh():
