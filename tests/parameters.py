@@ -9,13 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.registration import Entry, ParameterInfo
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import COMPONENTS, RunSpec, fields
+from tests.tables import Test, each_row
 
 FIELDS = {registry: field for field, registry in COMPONENTS.items()}
 ENTRIES = [
@@ -26,14 +25,14 @@ TRACE = str(Path(__file__).with_name("contract") / "trace.csv")
 GIVEN = {"delta_max": "0.5", "p": "0.5", "c": "1", "D": "3", "K": "5"}
 """Values of parameters that have no default, if not every number is legal."""
 
-every_field = pytest.mark.parametrize("info", fields().values(), ids=fields())
+every_field = each_row("info", fields().values(), ids=fields())
 
 
-def entries_that(condition: Callable[[Entry[Any]], bool]) -> pytest.MarkDecorator:
+def entries_that(condition: Callable[[Entry[Any]], bool]) -> Callable[[Test], Test]:
     """The components that meet the condition."""
     chosen = [(kind, entry) for kind, entry in ENTRIES if condition(entry)]
     ids = [f"{kind}-{entry.name}" for kind, entry in chosen]
-    return pytest.mark.parametrize(("kind", "entry"), chosen, ids=ids)
+    return each_row(("kind", "entry"), chosen, ids=ids)
 
 
 every_entry = entries_that(lambda entry: True)

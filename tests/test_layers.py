@@ -12,6 +12,7 @@ import pytest
 
 import dynabro_cli.runs.store
 from dynabro_cli.core.package import ROOT
+from tests.tables import each_row
 
 STORE = [
     module.name
@@ -29,7 +30,7 @@ def loaded(program: str) -> set[str]:
     return set(answer.stderr.split())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "dynabro_cli",
@@ -45,7 +46,7 @@ def test_the_command_line_starts_without_torch_and_sqlalchemy(name: str) -> None
     assert modules.isdisjoint(LIGHT)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "arguments",
     [["--help"], ["run", "--help"], ["sweep", "--help"], ["plot", "--help"], ["--version"]],
 )

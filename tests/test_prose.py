@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import each_row
+
 PROSE = runpy.run_path(str(Path(__file__).parents[1] / ".ci" / "prose.py"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "found"),
     [
         ('"""Whether it rains."""', [(1, "begins with 'Whether'")]),

@@ -28,6 +28,7 @@ from dynabro_cli.runs.store.tables import STATUSES, metadata
 from tests.command_lines import parse
 from tests.real_runs import fill
 from tests.runs.store.made import read
+from tests.tables import each_row
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = {
@@ -99,7 +100,7 @@ def test_there_are_commands() -> None:
     assert len(COMMANDS) >= 40
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each_row("command", COMMANDS)
 def test_a_command_parses(command: str) -> None:
     words = shlex.split(command)
     parameters = parse(words)
@@ -121,7 +122,7 @@ def test_a_command_parses(command: str) -> None:
 COMPARED = [row for _, rows in tables(page("comparison")) for row in rows]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "row",
     [row for row in COMPARED if row[1] == "y"],
     ids=[row[0] for row in COMPARED if row[1] == "y"],
@@ -501,7 +502,7 @@ def test_every_component_has_a_page() -> None:
             assert all(f"| `{info.key}` |" in text for info in entry.infos), name
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@each_row("path", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(path: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", DOCUMENTS[path]):
         file = (path.parent / target).resolve() if target else path

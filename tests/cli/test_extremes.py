@@ -29,6 +29,7 @@ from dynabro_cli.runs.store.write.recorder import Recorder
 from dynabro_cli.simulation.setup import simulate
 from tests.cli.conftest import Dynabro
 from tests.parameters import ENTRIES, FIELDS, text_of
+from tests.tables import each_row
 
 MOST = 1000
 """Largest whole number that is simulated: a run with a larger one is recorded only, as it may be
@@ -199,7 +200,7 @@ OPTIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
 """Legal and illegal values."""
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@each_row("name", OPTIONS)
 def test_options(name: str) -> None:
     legal, illegal = OPTIONS[name]
     for value in legal:

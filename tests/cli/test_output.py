@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from dynabro_cli.runs.screen.output import duration, emit, size, sparkline, table_lines
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "text"),
     [
         (0, "0.0 s"),
@@ -27,7 +28,7 @@ def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "text"),
     [(0, "0 bytes"), (999, "999 bytes"), (55_000, "55 kB"), (1_234_567, "1.2 MB"), (25e9, "25 GB")],
 )

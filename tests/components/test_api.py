@@ -22,6 +22,7 @@ from dynabro_cli.components.api import (
 )
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.testing._rules import made
+from tests.tables import each_row
 
 
 def test_examples_in_docstrings() -> None:
@@ -40,7 +41,7 @@ def test_aggregator_behind_a_chain_has_the_kappa_of_the_whole() -> None:
     )
 
 
-@pytest.mark.parametrize("shape", [(3,), (0, 4), (4, 3), (3, 2, 1)])
+@each_row("shape", [(3,), (0, 4), (4, 3), (3, 2, 1)])
 def test_aggregator_refuses_a_matrix_of_another_shape(shape: tuple[int, ...]) -> None:
     aggregator = make_aggregator("mean", workers=3, byzantine=0)
     with pytest.raises(
@@ -130,9 +131,7 @@ RULES += [
     "bucketing:s=1+gm",
     "clipping:c=1+caf",
 ]
-every_refusal = pytest.mark.parametrize(
-    ("given", "error", "line"), REFUSED.values(), ids=list(REFUSED)
-)
+every_refusal = each_row(("given", "error", "line"), REFUSED.values(), ids=list(REFUSED))
 """All components read their vectors in one place, so one component shows what is refused."""
 
 
@@ -155,8 +154,8 @@ def test_what_no_attack_can_compute_with_is_refused(
         attack(given, torch.zeros(3, dtype=torch.bool), lambda messages: messages[0])
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("rule", ["rfa", "centered-clipping:tau=1", "nnm+cwtm"])
+@each_row("dtype", [torch.float16, torch.bfloat16])
+@each_row("rule", ["rfa", "centered-clipping:tau=1", "nnm+cwtm"])
 def test_half_precision_is_computed_with_in_single_precision(rule: str, dtype: torch.dtype) -> None:
     messages = torch.randn(3, 40, generator=torch.Generator().manual_seed(0)).to(dtype)
     aggregate = made(rule, workers=3, byzantine=0)(messages)
@@ -183,7 +182,7 @@ def median(messages: torch.Tensor) -> torch.Tensor:
     return messages.median(0).values
 
 
-@pytest.mark.parametrize("rule", RULES)
+@each_row("rule", RULES)
 def test_messages_may_have_any_strides_and_a_gradient(rule: str) -> None:
     columns = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     aggregators = [made(rule, workers=3, byzantine=0) for _ in range(3)]
@@ -200,7 +199,7 @@ def test_messages_may_have_any_strides_and_a_gradient(rule: str) -> None:
     )
 
 
-@pytest.mark.parametrize("rule", [*RULES, "gm:tolerance=1e-12", "gm:T=5"])
+@each_row("rule", [*RULES, "gm:tolerance=1e-12", "gm:T=5"])
 def test_gradients_through_rules_are_right(rule: str) -> None:
     messages = torch.randn(7, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     messages[:1] += 3
@@ -219,8 +218,8 @@ EXTREMES = {
 }
 
 
-@pytest.mark.parametrize("change", EXTREMES.values(), ids=EXTREMES)
-@pytest.mark.parametrize("rule", RULES)
+@each_row("change", EXTREMES.values(), ids=EXTREMES)
+@each_row("rule", RULES)
 def test_gradients_through_rules_are_finite(
     rule: str, change: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
@@ -273,7 +272,7 @@ FORMS: dict[str, tuple[Callable[[np.ndarray[Any, Any]], Any], Callable[[Any], An
 }
 
 
-@pytest.mark.parametrize(("write", "back"), FORMS.values(), ids=FORMS)
+@each_row(("write", "back"), FORMS.values(), ids=FORMS)
 def test_messages_may_have_any_form(
     write: Callable[[Any], Any], back: Callable[[Any], Any]
 ) -> None:
@@ -319,9 +318,7 @@ def test_types_of_parameters_are_kept() -> None:
     network.load_state_dict(parameters)
 
 
-@pytest.mark.parametrize(
-    "rule", ["nnm+krum", "cwtm", "centered-clipping:tau=1", "bucketing:s=1+gm"]
-)
+@each_row("rule", ["nnm+krum", "cwtm", "centered-clipping:tau=1", "bucketing:s=1+gm"])
 def test_workers_that_did_not_answer_have_no_row(rule: str) -> None:
     # 5 of 9, and the Byzantine worker may be among them
     some = make_aggregator(rule, workers=9, byzantine=1)(ROWS)

@@ -22,6 +22,7 @@ from dynabro_cli.components.api import BoundAggregator
 from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.testing._rules import made
+from tests.tables import Test, each_row
 
 # Required parameters of components, besides m and f; {short} < {length} grow with the messages, and
 # lie between the honest spread and the outliers of ``draw``.
@@ -62,15 +63,13 @@ STAGES = [NEEDED.get(name, name) for name in REGISTRIES["pre_aggregators"].entri
 # behind every stage a rule that mixes all messages, and once a rule that selects one
 TEXTS = [*RULES, *(f"{stage}+cwtm" for stage in STAGES), "nnm+krum"]
 
-every_text = pytest.mark.parametrize("text", TEXTS)
+every_text = each_row("text", TEXTS)
 DTYPES = (torch.float32, torch.float64)
 
 
-def without(exceptions: dict[str, str]) -> pytest.MarkDecorator:
+def without(exceptions: dict[str, str]) -> Callable[[Test], Test]:
     """All texts, except texts with a component among ``exceptions``."""
-    return pytest.mark.parametrize(
-        "text", [text for text in TEXTS if not names(text) & exceptions.keys()]
-    )
+    return each_row("text", [text for text in TEXTS if not names(text) & exceptions.keys()])
 
 
 def names(text: str) -> set[str]:
@@ -208,9 +207,7 @@ MEANS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "text", [*MEANS, "smea", "dnc", "nnm+mean", "nnm+cwtm", "bucketing:s=1+mean", "arc+cge"]
-)
+@each_row("text", [*MEANS, "smea", "dnc", "nnm+mean", "nnm+cwtm", "bucketing:s=1+mean", "arc+cge"])
 def test_a_mean_that_is_a_number_is_exact(text: str) -> None:
     for dtype, m in itertools.product(DTYPES, (3, 5, 7, 17)):
         messages = torch.randint(-99, 100, (m, 200), generator=torch.Generator().manual_seed(m)).to(
@@ -239,7 +236,7 @@ def test_finite_messages_have_a_finite_aggregate(text: str) -> None:
             assert bool(rule(messages).isfinite().all()), (dtype, seed, share)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("table", "promise"),
     [
         (ORDER_MATTERS, lambda text, m, x: (make(text, m, 2)(x.flip(0)), make(text, m, 2)(x))),
@@ -328,7 +325,7 @@ def test_error_is_within_the_bound_of_kappa(text: str) -> None:
                 assert_robust(rule, messages, sets, slack=1e-10 * float(messages.abs().max()))
 
 
-@pytest.mark.parametrize("text", PROVED[2])
+@each_row("text", PROVED[2])
 def test_no_finite_message_is_large_enough_to_break_the_bound(text: str) -> None:
     """Two Byzantine workers send the largest numbers of single precision; their squares may be
     infinite.
@@ -374,7 +371,7 @@ def test_who_sends_what_is_not_finite_is_byzantine(text: str) -> None:
         torch.testing.assert_close(bad, before, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("text", PROVED[2])
+@each_row("text", PROVED[2])
 def test_what_is_not_finite_does_not_break_the_bound(text: str) -> None:
     messages = torch.randn(9, 30, generator=torch.Generator().manual_seed(0))
     for numbers in BAD.values():
@@ -395,7 +392,7 @@ def test_where_no_message_is_finite_nor_is_the_aggregate(text: str) -> None:
             assert not bool(found.isfinite().any()), (name, dtype)
 
 
-@pytest.mark.parametrize("text", STAGES)
+@each_row("text", STAGES)
 def test_pre_aggregators_give_as_many_messages_as_they_say(text: str) -> None:
     messages = draw(0, 9, 4)
     before = messages.clone()
@@ -411,7 +408,7 @@ def test_pre_aggregators_give_as_many_messages_as_they_say(text: str) -> None:
 
 
 @pytest.mark.thorough
-@every_text
+@pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_it_can_be_compiled(text: str, backend: str) -> None:
     """Each rule is one graph, which the server's function needs; the quick test only traces it."""
@@ -440,7 +437,7 @@ def remembered(text: str) -> dict[str, Tensor]:
     return state
 
 
-@pytest.mark.parametrize("text", [text for text in TEXTS if remembered(text)])
+@each_row("text", [text for text in TEXTS if remembered(text)])
 def test_a_rule_with_a_row_for_each_worker_says_so(text: str) -> None:
     """A rule with ``by_number`` needs all workers to answer in every round: otherwise a row belongs
     to another worker.

@@ -18,6 +18,7 @@ from dynabro_cli.components.attacks._api import (
     honest_mean,
 )
 from dynabro_cli.components.registries import REGISTRIES
+from tests.tables import each_row
 
 # Required parameters of attacks.
 NEEDED = {
@@ -40,7 +41,7 @@ VARIANTS = [
 
 TEXTS = [*(NEEDED.get(name, name) for name in REGISTRIES["attacks"].entries()), *VARIANTS]
 
-every_text = pytest.mark.parametrize("text", TEXTS)
+every_text = each_row("text", TEXTS)
 every_m = pytest.mark.parametrize(
     "m", [1, 9, *(pytest.param(m, marks=pytest.mark.slow) for m in (2, 3, 4))]
 )
@@ -123,7 +124,7 @@ def test_vectors_that_are_all_the_same(text: str, m: int) -> None:
             assert bool(messages.isfinite().all()) or not attack.finite
 
 
-@pytest.mark.parametrize("text", [text for text in TEXTS if not made(text, 9).finite])
+@each_row("text", [text for text in TEXTS if not made(text, 9).finite])
 def test_an_attack_that_is_declared_not_finite_sends_what_is_not(text: str) -> None:
     """The server leaves such rows out of the honest mean, instead of giving them a weight of 0.
     Attacks that are declared finite are tested above. Some attacks need a few rounds.
@@ -171,7 +172,7 @@ def rounds_of(text: str, own: Tensor, byzantine: Tensor, rounds: int = 3) -> lis
 SIZES = {"shift", "momentum-tailored", "gaussian", "mixed", "rop", "bit-flip"}
 
 
-@pytest.mark.parametrize("text", [text for text in TEXTS if text.partition(":")[0] not in SIZES])
+@each_row("text", [text for text in TEXTS if text.partition(":")[0] not in SIZES])
 @pytest.mark.parametrize(
     "exponent", [-75, 70, *(pytest.param(inner, marks=pytest.mark.slow) for inner in (-60, 60))]
 )
@@ -230,7 +231,7 @@ def test_own_vectors_of_byzantine_workers_matter_where_declared(text: str) -> No
 
 
 @pytest.mark.thorough
-@every_text
+@pytest.mark.parametrize("text", TEXTS)
 def test_it_can_be_compiled(text: str) -> None:
     """Each attack is one graph, which the server's function needs; here it is only traced, not
     compiled, to be quick.
@@ -264,7 +265,7 @@ def remembers(text: str) -> bool:
     return bool(attack.initial) or attack.observe is not None or attack.follow is not None
 
 
-@pytest.mark.parametrize("text", [text for text in TEXTS if remembers(text)])
+@each_row("text", [text for text in TEXTS if remembers(text)])
 def test_an_attack_with_a_row_for_each_worker_says_so(text: str) -> None:
     """An attack with ``by_number`` needs all workers to answer in every round."""
     attack = made(text, 9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from dynabro_cli.components.methods._api import (
 )
 from dynabro_cli.components.registries import REGISTRIES
 from tests.components.methods.made import made
+from tests.tables import each_row
 
 M, D = 4, 3
 METHODS = [
@@ -50,12 +50,12 @@ def plans(method: Method) -> list[Plan]:
     return [method.plan(np.random.Generator(np.random.Philox(seed))) for seed in range(60)]
 
 
-@pytest.mark.parametrize("text", METHODS)
+@each_row("text", METHODS)
 def test_plans_are_drawn_from_the_generator_alone(text: str) -> None:
     assert plans(build(text)) == plans(build(text))
 
 
-@pytest.mark.parametrize("text", METHODS)
+@each_row("text", METHODS)
 def test_prefixes_grow_from_one_mini_batch(text: str) -> None:
     for plan in plans(build(text)):
         assert plan.prefixes[0] == 1 or (text in GATHERERS and len(plan.prefixes) == 1)
@@ -63,7 +63,7 @@ def test_prefixes_grow_from_one_mini_batch(text: str) -> None:
         assert all(isinstance(prefix, int) for prefix in plan.prefixes)
 
 
-@pytest.mark.parametrize("text", SENDERS)
+@each_row("text", SENDERS)
 def test_a_message_for_every_prefix_and_a_direction_of_them(text: str) -> None:
     """If all gradients equal c, g_1 is a multiple of c, whatever the plan."""
     c = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
@@ -81,7 +81,7 @@ def test_a_message_for_every_prefix_and_a_direction_of_them(text: str) -> None:
         assert all(value.shape[0] == M for value in state.values())
 
 
-@pytest.mark.parametrize("text", SENDERS)
+@each_row("text", SENDERS)
 def test_directions_are_linear_in_the_gradients(text: str) -> None:
     """Doubling every gradient doubles every g_t, round after round, if aggregation is linear."""
     single, double = build(text), build(text)
@@ -101,7 +101,7 @@ def test_directions_are_linear_in_the_gradients(text: str) -> None:
         torch.testing.assert_close(2 * results[0], results[1])
 
 
-@pytest.mark.parametrize("text", SENDERS)
+@each_row("text", SENDERS)
 def test_what_is_remembered_is_declared(text: str) -> None:
     """The gradients of an earlier round show in a message exactly where the method says that they
     can.
@@ -114,7 +114,7 @@ def test_what_is_remembered_is_declared(text: str) -> None:
     assert torch.equal(*sent) == (not build(text).remembers)
 
 
-@pytest.mark.parametrize("text", [text for text in SENDERS if build(text).by_row])
+@each_row("text", [text for text in SENDERS if build(text).by_row])
 def test_a_state_of_rows_is_0_at_first_and_belongs_to_the_workers(text: str) -> None:
     """Conditions for letting only some workers send: zeros are an empty state, and a row depends
     only on its worker.
@@ -136,7 +136,7 @@ def test_a_state_of_rows_is_0_at_first_and_belongs_to_the_workers(text: str) -> 
     assert torch.equal(some, both[1:3])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", [text for text in METHODS if any(plan.level is not None for plan in plans(build(text)))]
 )
 def test_the_largest_level_is_the_largest_that_has_a_correction(text: str) -> None:
@@ -156,7 +156,7 @@ def judge(
     return method.judge(messages, torch.zeros(D), state)
 
 
-@pytest.mark.parametrize("text", JUDGES)
+@each_row("text", JUDGES)
 def test_equal_messages_all_count(text: str) -> None:
     state: dict[str, Tensor] = {}
     for round_ in range(70):  # past the end of the shortest default window, and of the longest
@@ -166,8 +166,8 @@ def test_equal_messages_all_count(text: str) -> None:
         assert bool(good.all())
 
 
-@pytest.mark.parametrize("text", JUDGES)
-@pytest.mark.parametrize("value", [float("nan"), 3e38])
+@each_row("text", JUDGES)
+@each_row("value", [float("nan"), 3e38])
 def test_what_is_not_finite_never_counts_and_leaves_no_trace_in_others(
     text: str, value: float
 ) -> None:
@@ -185,7 +185,7 @@ def test_what_is_not_finite_never_counts_and_leaves_no_trace_in_others(
     assert all(kept.isfinite().all() for kept in state.values()) or value == 3e38
 
 
-@pytest.mark.parametrize("text", JUDGES)
+@each_row("text", JUDGES)
 def test_a_verdict_depends_on_messages_and_state_alone(text: str) -> None:
     generator = torch.Generator().manual_seed(1)
     rounds = [4 * torch.randn(M, D, generator=generator) for _ in range(40)]
@@ -200,7 +200,7 @@ def test_a_verdict_depends_on_messages_and_state_alone(text: str) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("text", GATHERERS)
+@each_row("text", GATHERERS)
 def test_gathering_is_drawn_and_asked_for_as_planned(text: str) -> None:
     """If all gradients equal c everywhere, the first direction is c, and nothing else changes x."""
     c = torch.tensor([1.0, -2.0, 0.5])

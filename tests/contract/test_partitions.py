@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dynabro_cli.components.partitions._api import REGISTRY, PartitionSetting
 from dynabro_cli.core.streams import Streams
+from tests.tables import each_row
 
 NEEDED = {"dirichlet": "dirichlet:alpha=0.5", "gamma": "gamma:similarity=0.4"}
 TEXTS = [NEEDED.get(name, name) for name in REGISTRY.entries() if name != "iid"] + [
@@ -20,7 +21,7 @@ TEXTS = [NEEDED.get(name, name) for name in REGISTRY.entries() if name != "iid"]
     "dirichlet:alpha=2,by=label",
     "gamma:similarity=1",
 ]
-every_text = pytest.mark.parametrize("text", TEXTS)
+every_text = each_row("text", TEXTS)
 
 
 def parts_of(
@@ -70,7 +71,7 @@ PINNED = {
 }
 
 
-@pytest.mark.parametrize("text", PINNED)
+@each_row("text", PINNED)
 def test_the_draws_are_what_they_were(text: str) -> None:
     """Result of seed 0 when this was written, not worked by hand. With other draws stored runs
     could not be repeated.

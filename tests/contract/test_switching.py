@@ -16,6 +16,7 @@ from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.schedule import identities
 from tests.parameters import TRACE
+from tests.tables import each_row
 
 # Required parameters of strategies; nine workers, three of them Byzantine, suit all.
 NEEDED = {
@@ -32,7 +33,7 @@ M, TICKS = 9, 40
 
 NAMES = list(REGISTRIES["switching"].entries())
 
-every_name = pytest.mark.parametrize("name", NAMES)
+every_name = each_row("name", NAMES)
 
 
 def make(name: str, seed: int = 0) -> Switching:

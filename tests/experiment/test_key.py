@@ -14,6 +14,7 @@ from dynabro_cli.experiment import key as module
 from dynabro_cli.experiment.key import canonical_json, run_key
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import fields
+from tests.tables import each_row
 
 TAILORED = {
     "task": "quadratic",
@@ -184,7 +185,7 @@ GOLDEN: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "expected"), GOLDEN)
+@each_row(("given", "expected"), GOLDEN)
 def test_golden_keys(given: dict[str, Any], expected: str) -> None:
     """A change here orphans every stored result: it must be meant, and comes with another
     KEY_VERSION.

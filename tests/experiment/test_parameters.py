@@ -10,7 +10,7 @@ import itertools
 import json
 import random
 import tracemalloc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -36,6 +36,7 @@ from tests.parameters import (
     setting_of,
     text_of,
 )
+from tests.tables import Test, each_row
 
 CHANGED = {
     "task": "fashion-mnist",
@@ -65,9 +66,9 @@ PARAMETERS = [
 ]
 
 
-def each(found: Sequence[tuple[str, str, ParameterInfo]]) -> pytest.MarkDecorator:
+def each(found: Sequence[tuple[str, str, ParameterInfo]]) -> Callable[[Test], Test]:
     ids = [f"{kind}:{name}:{info.key}" for kind, name, info in found]
-    return pytest.mark.parametrize(("kind", "name", "info"), found, ids=ids)
+    return each_row(("kind", "name", "info"), found, ids=ids)
 
 
 OF_EACH_TYPE = list(
@@ -122,7 +123,7 @@ def answer(**values: str) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@each_row("name", NUMBERS)
 def test_absurd_fields(name: str) -> None:
     with nothing_large(300e6):  # a million workers are legal
         for value in ABSURD:
@@ -268,7 +269,7 @@ def resolved(values: Mapping[str, str]) -> str:
 # --- one thing, one key
 
 
-@pytest.mark.parametrize(
+@each_row(
     "info",
     [info for info in fields().values() if info.type is not str],
     ids=lambda info: info.field,
@@ -311,7 +312,7 @@ is tried in each setting.
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("info", "setting"),
     [(info, setting) for _, info, setting in DEFAULTS],
     ids=[f"{name}-{setting['task']}-{setting['method']}" for name, _, setting in DEFAULTS],
@@ -341,7 +342,7 @@ def test_zero_has_no_sign(kind: str, name: str, info: ParameterInfo) -> None:
     assert len({key(setting | {FIELDS[kind]: text}) for text in texts}) == 1
 
 
-@pytest.mark.parametrize("field", [name for name, info in fields().items() if takes_zero(info)])
+@each_row("field", [name for name, info in fields().items() if takes_zero(info)])
 def test_zero_has_no_sign_in_a_field(field: str) -> None:
     assert len({key({field: zero}) for zero in ("0", "0.0", "-0.0", "-0", "-0e5")}) == 1
 
@@ -568,7 +569,7 @@ def numbers(run: Run) -> list[Event]:
     ]
 
 
-@pytest.mark.parametrize("place", sorted(ONLY_THE_RUN_TELLS | NOTHING), ids=":".join)
+@each_row("place", sorted(ONLY_THE_RUN_TELLS | NOTHING), ids=":".join)
 def test_auto_that_is_no_value_is_not_declared(place: tuple[str, str, str]) -> None:
     assert info_of(place).auto is None
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from scipy.stats import chi2
 
 from dynabro_cli.experiment.complete import answering, answering_count
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("share", "workers", "expected"),
     [
         (1.0, 17, 17),

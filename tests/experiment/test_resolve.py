@@ -15,6 +15,7 @@ from dynabro_cli import RunSpec
 from dynabro_cli.components.attacks.alie import alie_z
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.resolve import resolve
+from tests.tables import each_row
 
 
 def filled(**given: Any) -> RunSpec:
@@ -61,7 +62,7 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("task", TASKS)
+@each_row("task", TASKS)
 def test_the_papers_settings_are_the_defaults(task: str) -> None:
     spec = filled(task=task)
     assert {name: getattr(spec, name) for name in TASKS[task]} == TASKS[task]
@@ -132,7 +133,7 @@ def test_texts_become_canonical() -> None:
     assert isinstance(spec.learning_rate, float)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [
         {},
@@ -157,7 +158,7 @@ def test_resolving_twice_changes_nothing(given: dict[str, Any]) -> None:
     assert again.key == once.key
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("workers", "byzantine"),
     [(1, 0), (3, 1), (17, 8), (18, 8), (100, 47)],
 )
@@ -315,9 +316,7 @@ def test_unknown_names_are_told_all_at_once() -> None:
         assert f"(did you mean '{name}'?)" in text
 
 
-@pytest.mark.parametrize(
-    "given", [{"workers": 0}, {"task": "mnits"}, {"method": "dynabr"}, {"byzantine": 9}]
-)
+@each_row("given", [{"workers": 0}, {"task": "mnits"}, {"method": "dynabr"}, {"byzantine": 9}])
 def test_a_wrong_drop_is_told_with_whatever_else_is_wrong(given: dict[str, Any]) -> None:
     assert any(line.startswith("lr_drop=x is not legal") for line in problems(lr_drop="x", **given))
 
@@ -333,11 +332,11 @@ def test_every_problem_of_one_component_is_told() -> None:
     assert len(lines) == 6  # beta, form; q, p, D, delta_max
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     ["task", "model", "method", "aggregator", "pre_aggregators", "attack", "switching", "lr_drop"],
 )
-@pytest.mark.parametrize("value", [3, ["sgd"]])
+@each_row("value", [3, ["sgd"]])
 def test_values_that_are_no_text(name: str, value: Any) -> None:
     assert any(line.startswith(f"{name}=") for line in problems(**{name: value}))
 
@@ -394,7 +393,7 @@ AUTO: list[tuple[dict[str, Any], str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "field", "text", "expected"), AUTO)
+@each_row(("given", "field", "text", "expected"), AUTO)
 def test_what_auto_comes_to_is_written_as_auto(
     given: dict[str, Any], field: str, text: str, expected: str
 ) -> None:
@@ -452,7 +451,7 @@ def test_a_cohort_has_its_share_of_byzantine_workers() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "batches"),
     [
         ({}, 90),
@@ -471,7 +470,7 @@ def test_a_full_gradient_is_one_of_a_workers_samples(fields: dict[str, Any], bat
     assert run.method_setting.batches == batches
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "what"),
     [
         ({"method": "safeguard"}, "method 'safeguard'"),

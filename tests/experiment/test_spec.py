@@ -12,6 +12,7 @@ from dynabro_cli import RunSpec
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.complete import format_drops, parse_drops
 from dynabro_cli.experiment.spec import fields, option
+from tests.tables import each_row
 
 
 def test_defaults_are_the_papers_main_setting() -> None:
@@ -181,12 +182,12 @@ ILLEGAL: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "line"), ILLEGAL, ids=lambda item: str(item)[:20])
+@each_row(("name", "value", "line"), ILLEGAL, ids=lambda item: str(item)[:20])
 def test_illegal_values(name: str, value: Any, line: str) -> None:
     assert RunSpec(**{name: value}).problems() == [line]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "text"),
     [
         ("workers", "2.5"),
@@ -234,7 +235,7 @@ def test_drops() -> None:
         assert format_drops(parse_drops(text)) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",

@@ -11,6 +11,7 @@ from dynabro_cli.gradients import WorkerGradients, engine
 from dynabro_cli.gradients.layers.chain import Chain, chain_of
 from dynabro_cli.gradients.layers.twin import twin
 from dynabro_cli.gradients.layers.worker_layers import Shared
+from tests.tables import each_row
 
 
 def mlp() -> nn.Sequential:
@@ -87,7 +88,7 @@ def test_equal_to_autograd(
         assert found.abs().sum() > 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     "model",
     [
         nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Softmax(1)),

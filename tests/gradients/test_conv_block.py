@@ -19,6 +19,7 @@ from dynabro_cli.gradients.kernels.conv_block import Compiled, ConvBlock, Shape,
 from dynabro_cli.gradients.layers.twin import twin
 from dynabro_cli.gradients.layers.worker_layers import Shared
 from tests.gradients.worker_by_worker import CLASSES, generator, registered, seeded
+from tests.tables import each_row
 
 needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")
 MARGIN = 1e-4
@@ -326,7 +327,7 @@ def test_images_of_another_size_or_type_are_computed_as_ever() -> None:
     torch.testing.assert_close(engine(images, labels, 1, ()), other(images, labels, 1, ()))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("layers", "served"),
     [
         ([nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2)], 1),

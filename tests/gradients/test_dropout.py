@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from dynabro_cli.gradients.engine import LOOP, SHARED, WorkerGradients
 from tests.gradients.worker_by_worker import batch_of, between, seeded
+from tests.tables import each_row
 
 
 def dropped(
@@ -43,9 +44,7 @@ def dropped(
     return weight / bias
 
 
-@pytest.mark.parametrize(
-    ("p", "kind"), [(0.0, SHARED), (0.25, SHARED), (0.6, SHARED), (0.25, LOOP)]
-)
+@each_row(("p", "kind"), [(0.0, SHARED), (0.25, SHARED), (0.6, SHARED), (0.25, LOOP)])
 def test_dropout_keeps_the_right_share_and_scales_it(p: float, kind: str) -> None:
     """Hoeffding: P(|share - (1 - p)| > t) <= 2 exp(-2 n t^2) is 1e-9 at the t used here."""
     left = dropped(p, workers=20, samples=1, size=20, kind=kind).flatten()

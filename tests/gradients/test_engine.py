@@ -32,6 +32,7 @@ from tests.gradients.worker_by_worker import (
     registered,
     seeded,
 )
+from tests.tables import each_row
 
 LONG = {"resnet18": pytest.mark.slow, "cnn-cifar": pytest.mark.thorough}
 """Networks that take long in double precision; ``components/models/test_resnet18.py`` has the
@@ -53,7 +54,7 @@ def test_every_registered_model(name: str, batches: int, first: str) -> None:
     check(registered(name), inputs, labels, batches, first, first=first)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "batches"), [("cnn-mnist", 3), ("cnn-digits", 1), ("logistic", 3), ("mlp:layers=3", 3)]
 )
 def test_models_that_can_be_mapped(name: str, batches: int) -> None:
@@ -94,7 +95,7 @@ def test_an_argument_of_version_1_is_still_accepted() -> None:
     assert WorkerGradients(nn.Linear(4, 2), 2, gpu_share=0.5).matrix.shape == (2, 10)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("device", "count", "most", "sizes"),
     [
         ("cpu", 9, 4, [4, 4, 1]),
@@ -321,7 +322,7 @@ UNSUPPORTED = {
 }
 
 
-@pytest.mark.parametrize("name", UNSUPPORTED)
+@each_row("name", UNSUPPORTED)
 def test_unsupported_layers_are_mapped_or_looped_over(name: str) -> None:
     inputs, labels = batch_of(3, 6, (2, 4, 4))
     build, kind = UNSUPPORTED[name]
@@ -445,7 +446,7 @@ def unlearned_norm() -> nn.Module:
     return nn.Sequential(nn.Flatten(), norm, nn.Linear(4, CLASSES))
 
 
-@pytest.mark.parametrize("build", [Twice, Alias, Tied, Raw, unlearned_norm])
+@each_row("build", [Twice, Alias, Tied, Raw, unlearned_norm])
 def test_what_the_shared_pass_cannot_keep_apart_is_still_right(build: object) -> None:
     """Whatever way is taken, gradients must be right: a model of the user's own must not be trained
     on wrong ones.
@@ -581,7 +582,7 @@ def test_half_precision(name: str, first: str) -> None:
     torch.testing.assert_close(half.statistics, single.statistics, rtol=0.05, atol=0.02)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "device", "goes_on"),
     [
         (UnsupportedError("a parameter is used outside its layer"), "cuda", True),

@@ -4,13 +4,13 @@ they are.
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor, nn
 
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
 from dynabro_cli.gradients.layers.fusible import Functions
 from dynabro_cli.gradients.layers.twin import join
+from tests.tables import each_row
 
 WORKERS, BATCHES, SIZE = 3, 2, 4
 
@@ -47,7 +47,7 @@ def computed(engine: WorkerGradients, value: float | None = None) -> list[Tensor
     return [losses, engine.matrix.clone(), engine.statistics.clone(), engine.logits(inputs[1])]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("affine", "value", "precision"),
     [
         (True, None, torch.float32),

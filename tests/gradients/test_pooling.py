@@ -10,6 +10,7 @@ from torch import nn
 
 from dynabro_cli.gradients.engine import SHARED
 from tests.gradients.worker_by_worker import CLASSES, batch_of, check, seeded
+from tests.tables import each_row
 
 
 def network(
@@ -77,7 +78,7 @@ def test_of_equal_values_the_first_is_the_largest() -> None:
     check(model, inputs, labels, 1, SHARED)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("build", "shape"),
     [
         (lambda: network((7, 8)), (1, 7, 8)),

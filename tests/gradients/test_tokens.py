@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,6 +12,7 @@ from dynabro_cli.components.models._api import REGISTRY
 from dynabro_cli.components.tasks._api import ImageShape
 from dynabro_cli.gradients.engine import LOOP, MAPPED, SHARED, WorkerGradients
 from tests.gradients.worker_by_worker import CLASSES, check, generator, one_by_one, seeded
+from tests.tables import each_row
 
 LENGTH = 6
 SMALL = "gpt:width=8,layers=2,heads=2"
@@ -39,8 +39,8 @@ def with_norms(model: nn.Module) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("first", [SHARED, MAPPED, LOOP])
-@pytest.mark.parametrize(("workers", "batches"), [(3, 3), (1, 1)])
+@each_row("first", [SHARED, MAPPED, LOOP])
+@each_row(("workers", "batches"), [(3, 3), (1, 1)])
 def test_gpt(workers: int, first: str, batches: int) -> None:
     check(with_norms(gpt()), *windows(workers, 2 * batches), batches, first, first=first)
 
@@ -59,7 +59,7 @@ class Taken(nn.Module):
         return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     "norm",
     [
         nn.LayerNorm(4),
@@ -135,8 +135,8 @@ def at_each(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.movedim(-1, 1), targets, reduction="none")
 
 
-@pytest.mark.parametrize("batches", [1, 2])
-@pytest.mark.parametrize("kind", ["table", "flat table", "numbers", "tokens"])
+@each_row("batches", [1, 2])
+@each_row("kind", ["table", "flat table", "numbers", "tokens"])
 def test_tables_with_a_target_for_each_row_or_each_position(kind: str, batches: int) -> None:
     table = [nn.Linear(LENGTH, 8), nn.ReLU(), nn.Linear(8, CLASSES)]
     model = {

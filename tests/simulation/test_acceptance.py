@@ -26,6 +26,7 @@ from dynabro_cli.simulation.round.parts import Parts, Question, State
 from dynabro_cli.simulation.round.server import make_server
 from dynabro_cli.simulation.setup import simulate_run
 from tests.simulation.test_checkpoint import DIGITS, rows
+from tests.tables import each_row
 
 
 class Still:
@@ -65,7 +66,7 @@ def normal(m: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(m, d, generator=torch.Generator().manual_seed(0), dtype=dtype)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("byzantine", "dtype"),
     [
         ([0], torch.float64),
@@ -141,7 +142,7 @@ def test_a_jump_of_the_rule_is_no_weight(byzantine: list[int]) -> None:
     assert 0 <= ratio(messages, byzantine, "mean", 1, "nnm") <= 5 / len(byzantine)
 
 
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e30])
+@each_row("value", [math.inf, -math.inf, math.nan, 1e30])
 def test_messages_without_bounds_are_not_accepted(value: float) -> None:
     messages = normal(9, 50, torch.float32)
     messages[:2] = value

@@ -17,6 +17,7 @@ from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.round.identities import identify
 from dynabro_cli.simulation.round.parts import Parts, State
 from dynabro_cli.simulation.setup import simulate
+from tests.tables import each_row
 
 BYZANTINE = torch.tensor([False, True, True, False, False])
 
@@ -57,7 +58,7 @@ def parts(
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("attack", "method", "entry", "all_of_them"),
     [
         ("sf", "sgd", "gradient", True),

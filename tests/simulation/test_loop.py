@@ -12,6 +12,7 @@ from dynabro_cli import RunSpec, simulate
 from dynabro_cli.core import events
 from dynabro_cli.simulation.round.records import PATH_DIMENSIONS, point
 from tests.simulation.reference import Outcome, masks, quadratic, run
+from tests.tables import each_row
 
 METHODS = ["sgd", "momentum", "dynabro", "dynabro:jmax=2", "dynabro:jmax=0", "dynabro:jmax=auto"]
 
@@ -37,7 +38,7 @@ def check_accounting(outcome: Outcome, budget: int, every: int, samples: int) ->
     assert (totals.rounds, totals.budget_spent) == (len(rounds), spent)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "budget", "every"),
     [
         *((method, 100, 7) for method in METHODS),
@@ -220,7 +221,7 @@ def test_switches_and_dynamic_rounds_are_those_of_the_schedule(
         assert dynamic > 0.5 * sum(item.cost > 1 for item in outcome.rounds)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("clock", "attack", "method"),
     [
         ("round", "sf", "sgd"),
@@ -298,7 +299,7 @@ def check_divergence(outcome: Outcome) -> None:
     assert scored[-1] == last.round + 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "every"),
     [("sgd", 10), ("momentum", 10), ("dynabro", 10), ("dynabro", 1), ("sgd", 5000)],
 )
@@ -370,7 +371,7 @@ def test_a_larger_model_is_not_recorded() -> None:
     assert {item.x for item in run(task="digits", model="logistic", budget=2).evaluations} == {None}
 
 
-@pytest.mark.parametrize("value", [0.1, 1 / 3, -1e-30, 16777217.0, 3.4e38])
+@each_row("value", [0.1, 1 / 3, -1e-30, 16777217.0, 3.4e38])
 def test_nine_digits_tell_numbers_of_single_precision_apart(value: float) -> None:
     x = torch.tensor([value], dtype=torch.float32)
     (kept,) = point(x) or ()

@@ -18,6 +18,7 @@ from dynabro_cli.core.errors import OccupiedError, SpecError
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation.need import PROCESS, Need, check_room, model_size, need_of
+from tests.tables import each_row
 
 MNIST = ImageShape(1, 28, 28, 10)
 HERE = Path()
@@ -152,7 +153,7 @@ def test_the_size_of_a_model() -> None:
         model_size(registry.parse("cnn-mnist"), ImageShape(1, 8, 8, 10))
 
 
-@pytest.mark.parametrize("model", sorted(REGISTRIES["models"].entries()))
+@each_row("model", sorted(REGISTRIES["models"].entries()))
 def test_every_model_can_be_traced_without_memory(model: str) -> None:
     shape = ImageShape(1, 1, 32, 10) if model == "gpt" else ImageShape(3, 32, 32, 10)
     assert model_size(REGISTRIES["models"].parse(model), shape).activations > 4 * 3 * 32 * 32 / 2
@@ -242,7 +243,7 @@ def test_passes_of_several_workers_are_as_large_as_the_memory_allows() -> None:
     assert on_gpu.within(on_gpu.device - 1e9).device == on_gpu.device - 1e9
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "model", "samples", "graphs"),
     [
         ({"task": "mnist"}, "cnn-mnist", (1 << 23) // 784, (1 << 23) // 784),

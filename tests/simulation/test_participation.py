@@ -18,13 +18,14 @@ from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.setup import simulate
 from tests.simulation import reference
+from tests.tables import each_row
 
 M, F, SHARE, ROUNDS = 9, 4, 0.6, 40
 """n = ceil(5.4) = 6 answer, and f = min(4, (6 - 1)//2) = 2."""
 
 
-@pytest.mark.parametrize("entry", ["gradient", "computation", "message", "state"])
-@pytest.mark.parametrize(("attack", "form"), [("sf", "ema"), ("ipm", "heavy-ball")])
+@each_row("entry", ["gradient", "computation", "message", "state"])
+@each_row(("attack", "form"), [("sf", "ema"), ("ipm", "heavy-ball")])
 def test_momentum(attack: str, form: str, entry: str) -> None:
     """Workers that do not answer compute nothing and keep their momentum; the attack sees the
     workers that answer.

@@ -26,6 +26,7 @@ from tests.simulation.reference import (
     sf,
     trimmed,
 )
+from tests.tables import each_row
 
 M, F = 5, 2
 RATE = 0.05
@@ -70,7 +71,7 @@ def test_plain_distributed_sgd() -> None:
 ENTRIES = ["gradient", "computation", "message", "state"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "attack", "aggregator"),
     [
         *((entry, attack, "cwmed") for entry in ENTRIES for attack in ATTACKS),
@@ -97,7 +98,7 @@ def test_momentum_and_where_the_attack_enters(entry: str, attack: str, aggregato
     assert len({tuple(mask) for mask in identities}) > 3
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@each_row("entry", ENTRIES)
 def test_how_long_a_worker_stays_poisoned(entry: str) -> None:
     """By hand: three workers take turns of ten rounds at adding v = (1, 1), beta = 0.9, no noise,
     mean aggregation.
@@ -129,9 +130,9 @@ def test_how_long_a_worker_stays_poisoned(entry: str) -> None:
     assert_allclose([item.aggregation_error for item in outcome.rounds], expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("beta", [0.9, 0.99])
-@pytest.mark.parametrize("switching", ["rotating", "periodic:K=2"])
-@pytest.mark.parametrize(
+@each_row("beta", [0.9, 0.99])
+@each_row("switching", ["rotating", "periodic:K=2"])
+@each_row(
     "attack",
     [
         "momentum-tailored:lambda=1",
@@ -276,7 +277,7 @@ BUDGET = 300
 ROUNDS = round(BUDGET / (4 + 2**-4))  # 74, at jmax = 4
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("bound", "verdicts", "clock"),
     [
         (1e-6, {False}, "computation"),

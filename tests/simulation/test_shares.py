@@ -23,6 +23,7 @@ from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.problem.shares import hold_out, share_out
 from dynabro_cli.simulation.setup import simulate_run
 from tests.simulation.test_problem import ALL, CPU, B, M, by_hand, network, normalised, pictures
+from tests.tables import each_row
 
 DIGITS: dict[str, Any] = {
     "task": "digits",
@@ -139,7 +140,7 @@ def test_test_numbers_are_there_as_well_and_none_of_validation_without_it() -> N
 # --- shared out
 
 
-@pytest.mark.parametrize("text", SHARED)
+@each_row("text", SHARED)
 def test_mini_batches_are_of_ones_own_samples(text: str) -> None:
     """The gradients equal gradients of samples drawn again by the partition itself, worker after
     worker.
@@ -198,7 +199,7 @@ def test_some_of_the_workers_have_the_batches_that_they_have_among_all() -> None
     torch.testing.assert_close(some, whole[[0, 2]])
 
 
-@pytest.mark.parametrize("text", SHARED)
+@each_row("text", SHARED)
 def test_what_is_told_of_labels_is_what_workers_have(text: str) -> None:
     started = began(data=text, validation=0.1)
     assert started.record["data"] == resolve(RunSpec(**DIGITS | {"data": text})).spec.data

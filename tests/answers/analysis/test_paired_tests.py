@@ -20,6 +20,7 @@ from dynabro_cli.answers.analysis.paired_tests import (
     paired_t,
     student,
 )
+from tests.tables import each_row
 
 NAN = math.nan
 
@@ -90,7 +91,7 @@ def test_holm_is_between_p_and_bonferroni(values: list[float]) -> None:
         assert value <= adjusted <= min(1.0, value * len(values)) or adjusted == max(holm(values))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each_row("seed", range(4))
 def test_two_rows_share_a_letter_if_no_test_separates_them(seed: int) -> None:
     draws = np.random.default_rng(seed)
     means = draws.permutation([0.0, 0.0, 0.2, 0.5, 0.7, 0.7, 0.9])
@@ -128,7 +129,7 @@ def test_one_common_seed_separates_nothing() -> None:
     assert groups([{0: 0.9}, {0: 0.1}, {1: 0.5}]) == (["a", "a", "a"], [True, True, True])
 
 
-@pytest.mark.parametrize("seeds", range(2, 10))
+@each_row("seeds", range(2, 10))
 def test_equal_differences_separate_from_six_seeds_on(seeds: int) -> None:
     """Accuracies in steps of 1/360 often differ equally at two seeds, also of equal methods."""
     rows = [{seed: (100 + seed + step) / 360 for seed in range(seeds)} for step in (0, 1)]
@@ -150,7 +151,7 @@ def test_two_infinite_losses_are_equal_and_one_is_not_averaged() -> None:
     assert groups([{0: math.inf, 1: math.inf}, {0: 1.0, 1: 1.0}]).letters == ["a", "a"]
 
 
-@pytest.mark.parametrize(("seeds", "std"), [(2, 0.004), (5, 0.004), (7, 0.002), (8, 0.002)])
+@each_row(("seeds", "std"), [(2, 0.004), (5, 0.004), (7, 0.002), (8, 0.002)])
 def test_equal_methods_are_separated_in_5_percent_at_most(seeds: int, std: float) -> None:
     """2,000 draws in steps of 1/360, at seeds of which a plain t-test separates up to 9%."""
     assert separated(seeds, std, 2000) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 2000)

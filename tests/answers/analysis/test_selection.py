@@ -12,6 +12,7 @@ from dynabro_cli.cli.make.select import edges
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.grid.plan import PlannedRuns, plan
 from dynabro_cli.experiment.grid.sweep_file import parse_sweep
+from tests.tables import each_row
 
 TEXT = """
 name: grid
@@ -106,7 +107,7 @@ def test_one_seed_has_no_deviation() -> None:
     } == {None}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("over", "worst", "problems"),
     [
         (
@@ -218,9 +219,7 @@ def test_a_parameter_may_be_the_adversarys() -> None:
         assert choice.best.mean == pytest.approx(0.45)
 
 
-@pytest.mark.parametrize(
-    "name", ["aggregator.tau", "method.momentum", "learning_rate.x", "method."]
-)
+@each_row("name", ["aggregator.tau", "method.momentum", "learning_rate.x", "method."])
 def test_a_parameter_that_does_not_vary(name: str) -> None:
     own = planned()
     with pytest.raises(SpecError, match=rf"^over={name} is not legal"):

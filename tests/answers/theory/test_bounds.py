@@ -11,6 +11,7 @@ from dynabro_cli.components.aggregators._api import AggregatorSetting
 from dynabro_cli.components.pre_aggregators._chain import build_chain
 from dynabro_cli.components.registries import REGISTRIES
 from tests.answers.theory.made_rates import dynamic_rate, static_rate
+from tests.tables import each_row
 
 
 def test_the_static_theorem_by_hand() -> None:
@@ -48,8 +49,8 @@ def test_gamma_of_mfm() -> None:
     assert bounds.gamma_mfm(8, 2) == pytest.approx(32 / 16 + 1 / 8)
 
 
-@pytest.mark.parametrize("chain", bounds.KAPPAS)
-@pytest.mark.parametrize(("m", "f"), [(25, 12), (25, 0)])
+@each_row("chain", bounds.KAPPAS)
+@each_row(("m", "f"), [(25, 12), (25, 0)])
 def test_kappas_are_those_of_the_rules(chain: str, m: int, f: int) -> None:
     *stages, rule = chain.split("+")
     component = REGISTRIES["aggregators"].parse(rule)

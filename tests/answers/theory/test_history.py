@@ -23,6 +23,7 @@ from dynabro_cli.core.streams import Streams
 from dynabro_cli.experiment.grid.plan import plan
 from dynabro_cli.experiment.grid.sweep_lookup import load_sweep
 from dynabro_cli.experiment.resolve import Run, resolve
+from tests.tables import each_row
 
 FIELDS: dict[str, Any] = {"task": "quadratic", "workers": 7, "byzantine": 3, "budget": 400}
 
@@ -31,7 +32,7 @@ def run(method: str, **also: Any) -> Run:
     return resolve(RunSpec(**FIELDS | also, method=method))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "method", ["sgd", "dynabro:jmax=3", "dynabro:filter=option2,noise_bound=1", "local-steps"]
 )
 def test_without_memory_one_round(method: str) -> None:

@@ -18,6 +18,7 @@ from dynabro_cli.answers.theory.subjects import Effort, Subject, subject, subjec
 from dynabro_cli.components.aggregators._api import REGISTRY as RULES
 from dynabro_cli.components.aggregators._api import Aggregator
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 QUICK = Effort(restarts=2, steps=30)
 
@@ -62,7 +63,7 @@ def test_an_aggregate_that_is_no_number_is_infinitely_far() -> None:
 # --- known worst cases
 
 
-@pytest.mark.parametrize(("m", "f"), [(5, 2), (5, 1), (9, 4), (9, 2)])
+@each_row(("m", "f"), [(5, 2), (5, 1), (9, 4), (9, 2)])
 def test_the_exact_kappa_of_the_median(m: int, f: int) -> None:
     """k/(h - k), h = m - f and k = (m - 1)/2: of the h sorted honest numbers, k + 1 to k + h - m +
     1 can be made the median.

@@ -17,6 +17,7 @@ from dynabro_cli.components.methods._levels import expected_cost, planned, unive
 from dynabro_cli.runs.store.open.engine import open_read_only
 from tests.answers.figures.grids import planned as rows_of
 from tests.answers.theory.made_rates import ROUNDS, dynamic_rate, fill, nominal, share, static_rate
+from tests.tables import each_row
 
 ROWS = rows_of("verify-rate", "seeds=0")
 ROWS_WITH_NOISE = [row for row in ROWS if not rate.is_control(row)]
@@ -156,7 +157,7 @@ def test_the_floor_of_delta_is_subtracted_seed_by_seed(database: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changed", "verdict"),
     [
         ({}, rate.CONSISTENT),

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from dynabro_cli.answers.theory.slopes import power_law
+from tests.tables import each_row
 
 
 def test_an_exact_power_law() -> None:
@@ -70,8 +71,6 @@ def test_points_without_a_logarithm_are_left_out() -> None:
     assert math.isnan(fit.high)
 
 
-@pytest.mark.parametrize(
-    ("x", "y"), [([], []), ([2], [1]), ([2, 2, 2], [1, 2, 3]), ([1, 2], [0, 3])]
-)
+@each_row(("x", "y"), [([], []), ([2], [1]), ([2, 2, 2], [1, 2, 3]), ([1, 2], [0, 3])])
 def test_too_few_points(x: list[float], y: list[float]) -> None:
     assert power_law(x, y) is None

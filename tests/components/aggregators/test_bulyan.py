@@ -10,6 +10,7 @@ from dynabro_cli.components.aggregators.bulyan import choose
 from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.vectors.gram import gram, squared_distances
+from tests.tables import each_row
 
 
 def test_golden() -> None:
@@ -55,8 +56,8 @@ def by_loop(messages: Tensor, f: int) -> Tensor:
     return torch.tensor(columns, dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("m", "f"), [(7, 1), (8, 1), (11, 2), (14, 2), (15, 3), (23, 5)])
-@pytest.mark.parametrize("seed", range(2))
+@each_row(("m", "f"), [(7, 1), (8, 1), (11, 2), (14, 2), (15, 3), (23, 5)])
+@each_row("seed", range(2))
 def test_equals_a_loop(m: int, f: int, seed: int) -> None:
     messages = torch.randn(m, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     messages[:f] += 3

@@ -12,6 +12,7 @@ from torch import Tensor
 from dynabro_cli.components.aggregators._api import AggregatorSetting
 from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.components.registries import REGISTRIES
+from tests.tables import each_row
 
 byzfl: Any = pytest.importorskip("byzfl")
 
@@ -39,9 +40,9 @@ def draw(m: int, d: int, f: int, seed: int) -> Tensor:
     return messages[torch.randperm(m, generator=torch.Generator().manual_seed(seed))]
 
 
-@pytest.mark.parametrize("text", RULES)
+@each_row("text", RULES)
 # odd, as their meamed takes the lower of two medians
-@pytest.mark.parametrize(("m", "f"), [(5, 1), (9, 3), (11, 2)])
+@each_row(("m", "f"), [(5, 1), (9, 3), (11, 2)])
 def test_the_same_aggregate(text: str, m: int, f: int) -> None:
     for seed in range(5):
         messages = draw(m, 6, f, seed)
@@ -60,7 +61,7 @@ def test_the_same_steps_of_centered_clipping() -> None:
         torch.testing.assert_close(ours(messages), theirs(messages))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each_row("seed", range(5))
 def test_the_same_subset_of_smea_on_a_line(seed: int) -> None:
     """Messages for which one step of ByzFL's power method, from a random vector, finds the
     eigenvalue.

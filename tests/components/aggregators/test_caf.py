@@ -12,6 +12,7 @@ from dynabro_cli.components.aggregators.caf import weigh
 from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.vectors.gram import gram
+from tests.tables import each_row
 
 DTYPES = torch.float32, torch.float64
 
@@ -66,8 +67,8 @@ def by_fractions(column: list[int], f: int) -> float:
     return float(best)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("seed", range(4))
+@each_row("dtype", [torch.float32, torch.float64])
+@each_row("seed", range(4))
 def test_equals_exact_arithmetic_where_messages_tie(seed: int, dtype: torch.dtype) -> None:
     generator = np.random.default_rng(seed)
     columns = [[-9, -4, -7, -1, -2, -9, -3]] if not seed else []
@@ -82,8 +83,8 @@ def test_equals_exact_arithmetic_where_messages_tie(seed: int, dtype: torch.dtyp
         assert found.item() == pytest.approx(by_fractions(column, f), rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("d", [100, 5000])
-@pytest.mark.parametrize("seed", range(3))
+@each_row("d", [100, 5000])
+@each_row("seed", range(3))
 def test_equal_vectors_far_away_are_filtered_in_single_precision_as_in_double(
     seed: int, d: int
 ) -> None:
@@ -110,8 +111,8 @@ def by_covariance(points: np.ndarray, f: int) -> np.ndarray:
     return best
 
 
-@pytest.mark.parametrize(("m", "f"), [(5, 1), (7, 3), (10, 3), (17, 8)])
-@pytest.mark.parametrize("seed", range(2))
+@each_row(("m", "f"), [(5, 1), (7, 3), (10, 3), (17, 8)])
+@each_row("seed", range(2))
 def test_equals_a_loop(m: int, f: int, seed: int) -> None:
     messages = torch.randn(m, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     messages[:f] += 2

@@ -12,6 +12,7 @@ from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.resolve import resolve
+from tests.tables import each_row
 
 
 def column(*values: float) -> torch.Tensor:
@@ -36,7 +37,7 @@ def test_ties_go_to_the_first() -> None:
     assert rule(column(3, 2, 1)).tolist() == [2.5]
 
 
-@pytest.mark.parametrize("inner", ["cwtm", "gm", "krum", "rfa:T=2,nu=0.5"])
+@each_row("inner", ["cwtm", "gm", "krum", "rfa:T=2,nu=0.5"])
 def test_equals_a_loop(inner: str) -> None:
     for seed in range(5):
         messages = torch.randn(
@@ -87,7 +88,7 @@ def test_texts() -> None:
     assert {"aggregators/ctma", "aggregators/gm"} <= names.keys()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("ctma:rule=ctma", "cannot be its own rule"),

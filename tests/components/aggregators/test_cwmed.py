@@ -8,6 +8,7 @@ import torch
 
 from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 
 def test_golden_odd() -> None:
@@ -23,7 +24,7 @@ def test_golden_even_takes_the_midpoint() -> None:
     assert make_aggregator("cwmed", workers=4, byzantine=1)(messages).tolist() == [3.5, 0.0]
 
 
-@pytest.mark.parametrize("m", [1, 2, 7, 8, 17, 24])
+@each_row("m", [1, 2, 7, 8, 17, 24])
 def test_equals_numpy(m: int) -> None:
     messages = torch.randn(m, 50, generator=torch.Generator().manual_seed(m), dtype=torch.float64)
     expected = torch.from_numpy(np.median(messages.numpy(), axis=0))

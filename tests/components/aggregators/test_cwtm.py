@@ -8,6 +8,7 @@ from scipy.stats import trim_mean
 
 from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 MESSAGES = torch.tensor([[4.0, 0.0], [1.0, -9.0], [90.0, 3.0], [2.0, 1.0], [-7.0, 2.0]])
 
@@ -26,7 +27,7 @@ def test_f_of_its_own_goes_before_the_declared_number() -> None:
     torch.testing.assert_close(untrimmed, torch.tensor([18.0, -0.6]))
 
 
-@pytest.mark.parametrize(("m", "f"), [(6, 2), (17, 8), (17, 3), (25, 6)])
+@each_row(("m", "f"), [(6, 2), (17, 8), (17, 3), (25, 6)])
 def test_equals_scipy(m: int, f: int) -> None:
     messages = torch.randn(
         m, 50, generator=torch.Generator().manual_seed(m + f), dtype=torch.float64

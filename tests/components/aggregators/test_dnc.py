@@ -9,6 +9,7 @@ import torch
 from dynabro_cli.components.aggregators._draws import Draws
 from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 LINE = torch.tensor([[0.0], [1.0], [2.0], [10.0]])
 
@@ -50,8 +51,8 @@ def test_a_tie_does_not_hang_on_rounding(error: float, monkeypatch: pytest.Monke
     torch.testing.assert_close(rule(messages), torch.tensor([10 / 3, 2.0]))
 
 
-@pytest.mark.parametrize(("m", "f"), [(5, 1), (9, 3), (17, 8)])
-@pytest.mark.parametrize("seed", range(2))
+@each_row(("m", "f"), [(5, 1), (9, 3), (17, 8)])
+@each_row("seed", range(2))
 def test_equals_singular_vectors(m: int, f: int, seed: int) -> None:
     messages = torch.randn(m, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     messages[:f] += 1

@@ -10,6 +10,7 @@ import torch
 from scipy.stats import chisquare
 
 from dynabro_cli.components.aggregators._draws import BITS, Draws, scrambled
+from tests.tables import each_row
 
 CPU = torch.device("cpu")
 
@@ -57,7 +58,7 @@ def test_places_of_calls_in_turn_are_independent() -> None:
     assert chisquare(list(pairs.values())).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(("count", "d"), [(1, 1), (3, 3), (5, 20), (7, 20)])
+@each_row(("count", "d"), [(1, 1), (3, 3), (5, 20), (7, 20)])
 def test_coordinates_are_one_of_each_stretch(count: int, d: int) -> None:
     draws = Draws(0)
     chosen = torch.stack([draws.coordinates(call, count, d, CPU) for call in range(500)])

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 
 def total_distance(point: np.ndarray, messages: np.ndarray) -> float:
@@ -84,8 +85,8 @@ def test_large_nu_makes_it_the_mean() -> None:
     torch.testing.assert_close(aggregate(messages, "gm:nu=1e9"), messages.mean(0))
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(("m", "d"), [(4, 2), (5, 3), (9, 2), (12, 4)])
+@each_row("seed", range(2))
+@each_row(("m", "d"), [(4, 2), (5, 3), (9, 2), (12, 4)])
 def test_equals_an_independent_minimiser(m: int, d: int, seed: int) -> None:
     messages = normal(m, d, seed)
     if seed % 2:
@@ -119,7 +120,7 @@ def test_a_majority_at_one_point_wins() -> None:
     torch.testing.assert_close(aggregate(messages), torch.full((3,), 2.0), atol=0, rtol=0)
 
 
-@pytest.mark.parametrize("size", [1e6, 1e18, 1e20, 3e38])
+@each_row("size", [1e6, 1e18, 1e20, 3e38])
 def test_far_messages_on_opposite_sides_cancel(size: float) -> None:
     # each pulls with a unit vector, however far it is, also where its square is too large for
     # single precision

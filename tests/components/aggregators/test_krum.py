@@ -10,6 +10,7 @@ from dynabro_cli.answers.theory import kappa, subjects
 from dynabro_cli.components.aggregators.krum import proved_kappa
 from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 
 def reference(messages: np.ndarray, scored: int) -> int:
@@ -51,8 +52,8 @@ def test_distances_are_those_of_whole_vectors() -> None:
     assert make_aggregator("krum", workers=5, byzantine=1)(messages).tolist() == [0.0, 9.0]
 
 
-@pytest.mark.parametrize(("m", "f"), [(3, 0), (5, 1), (7, 2), (10, 3), (17, 7)])
-@pytest.mark.parametrize("seed", range(3))
+@each_row(("m", "f"), [(3, 0), (5, 1), (7, 2), (10, 3), (17, 7)])
+@each_row("seed", range(3))
 def test_equals_the_reference(m: int, f: int, seed: int) -> None:
     messages = torch.randn(m, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     for variant, scored in (("paper", m - f - 2), ("m-f-1", m - f - 1)):
@@ -62,8 +63,8 @@ def test_equals_the_reference(m: int, f: int, seed: int) -> None:
         assert torch.equal(chosen, messages[reference(messages.numpy(), scored)])
 
 
-@pytest.mark.parametrize("size", [1e3, 1e10, 1e18])
-@pytest.mark.parametrize("seed", [0, 1, 8])  # also the number of the worker that sends it
+@each_row("size", [1e3, 1e10, 1e18])
+@each_row("seed", [0, 1, 8])  # also the number of the worker that sends it
 def test_an_enormous_message_does_not_blur_the_honest_ones(seed: int, size: float) -> None:
     # in single precision 1e10^2 swallows everything else: the choice must still be that of double
     # precision

@@ -9,6 +9,7 @@ import torch
 
 from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 
 def test_golden() -> None:
@@ -36,8 +37,8 @@ def test_golden_tie_goes_to_the_first_subset() -> None:
     ).tolist() == [3.0]
 
 
-@pytest.mark.parametrize(("m", "f"), [(4, 0), (5, 2), (8, 3), (9, 1)])
-@pytest.mark.parametrize("seed", range(2))
+@each_row(("m", "f"), [(4, 0), (5, 2), (8, 3), (9, 1)])
+@each_row("seed", range(2))
 def test_equals_a_loop(m: int, f: int, seed: int) -> None:
     messages = torch.randn(m, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 

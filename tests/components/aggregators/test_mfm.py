@@ -10,6 +10,7 @@ from dynabro_cli.components.aggregators._api import AggregatorSetting
 from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 
 def line(*values: float) -> Tensor:
@@ -61,7 +62,7 @@ def test_threshold_shrinks_with_the_root_of_the_computations() -> None:
     assert aggregate(line(0, 1, 2, 5, 9), 8, computations=64) == [0.0]
 
 
-@pytest.mark.parametrize(("m", "f"), [(3, 1), (5, 2), (17, 8), (25, 4)])
+@each_row(("m", "f"), [(3, 1), (5, 2), (17, 8), (25, 4)])
 def test_not_robust_by_the_counter_example_of_appendix_f1(m: int, f: int) -> None:
     # honest workers send grad, Byzantine ones grad + 3/4 T v with |v| = 1: the aggregate is grad +
     # 3/4 T delta v, although the honest messages do not differ at all, so no kappa will do

@@ -8,6 +8,7 @@ import torch
 
 from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 
 def test_golden() -> None:
@@ -41,8 +42,8 @@ def test_with_q_of_one_it_is_krum(seed: int) -> None:
     assert one.kappa == krum.kappa
 
 
-@pytest.mark.parametrize(("m", "f", "q"), [(5, 1, 4), (7, 2, 3), (17, 7, 10)])
-@pytest.mark.parametrize("seed", range(2))
+@each_row(("m", "f", "q"), [(5, 1, 4), (7, 2, 3), (17, 7, 10)])
+@each_row("seed", range(2))
 def test_equals_a_loop(m: int, f: int, q: int, seed: int) -> None:
     messages = torch.randn(m, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     points = messages.numpy()

@@ -11,6 +11,7 @@ from torch import Tensor
 from dynabro_cli.components.aggregators import _order
 from dynabro_cli.components.aggregators._order import COLUMNS, comparators, middle_mean
 from dynabro_cli.core.machine import native
+from tests.tables import each_row
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ def trims(m: int) -> range:
     return range((m + 1) // 2)
 
 
-@pytest.mark.parametrize("m", [14, 15, 16, 17, 25, 32, 40])  # smaller ones are proved below
+@each_row("m", [14, 15, 16, 17, 25, 32, 40])  # smaller ones are proved below
 def test_network_equals_sort_for_every_trim(m: int) -> None:
     generator = torch.Generator().manual_seed(m)
     distinct = torch.randn(m, 16, generator=generator)
@@ -44,7 +45,7 @@ def test_network_equals_sort_for_every_trim(m: int) -> None:
         assert torch.equal(network(messages, trim, m - trim), expected[trim : m - trim])
 
 
-@pytest.mark.parametrize("m", [*range(1, 10), 13])
+@each_row("m", [*range(1, 10), 13])
 def test_network_sorts_every_column_of_zeros_and_ones(m: int) -> None:
     # by the zero-one principle (Knuth, volume 3, 5.3.4) this proves the network for all inputs
     columns = torch.arange(2**m)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from dynabro_cli.components.api import make_aggregator
+from tests.tables import each_row
 
 
 def test_golden_two_steps() -> None:
@@ -38,7 +38,7 @@ def loop(messages: np.ndarray, steps: int, nu: float) -> np.ndarray:
     return z
 
 
-@pytest.mark.parametrize(("steps", "nu"), [(1, 0.1), (3, 0.1), (8, 0.1), (3, 1e-3), (3, 3.0)])
+@each_row(("steps", "nu"), [(1, 0.1), (3, 0.1), (8, 0.1), (3, 1e-3), (3, 3.0)])
 def test_equals_a_loop(steps: int, nu: float) -> None:
     for seed in range(5):
         messages = torch.randn(

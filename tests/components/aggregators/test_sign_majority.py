@@ -11,6 +11,7 @@ from dynabro_cli import RunSpec, simulate
 from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.events import Finished, RoundsDone
+from tests.tables import each_row
 
 
 def test_golden() -> None:
@@ -30,7 +31,7 @@ def test_an_even_split_is_zero() -> None:
     assert rule(messages).tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("m", [1, 2, 7, 24])
+@each_row("m", [1, 2, 7, 24])
 def test_equals_the_counts_of_the_signs(m: int) -> None:
     messages = torch.randn(m, 50, generator=torch.Generator().manual_seed(m), dtype=torch.float64)
     rows = messages.tolist()

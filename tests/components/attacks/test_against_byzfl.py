@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.components.api import make_aggregator, make_attack
+from tests.tables import each_row
 
 byzfl = pytest.importorskip("byzfl")
 attacks = importlib.import_module("byzfl.attacks.attacks")
@@ -35,7 +36,7 @@ SAME: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAME)
+@each_row("name", SAME)
 def test_same(name: str) -> None:
     text, theirs = SAME[name]
     own, honest = vectors(0)
@@ -60,10 +61,10 @@ RULES: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("nnm", [False, True])
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("attack", ["ipm", "alie"])
+@each_row("rule", RULES)
+@each_row("nnm", [False, True])
+@each_row("seed", range(3))
+@each_row("attack", ["ipm", "alie"])
 def test_optimal(attack: str, seed: int, nnm: bool, rule: str) -> None:
     """The same search; ALIE's on the negated vectors, whose aggregates are the negated ones."""
     own, honest = vectors(seed)

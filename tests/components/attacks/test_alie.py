@@ -12,6 +12,7 @@ from scipy.stats import norm
 from dynabro_cli.components.api import make_attack
 from dynabro_cli.components.attacks import alie
 from dynabro_cli.components.attacks.alie import alie_z
+from tests.tables import each_row
 
 
 def test_golden() -> None:
@@ -38,7 +39,7 @@ def test_z_is_122_in_the_paper() -> None:
     assert alie_z(17, 8) == pytest.approx(1.22, abs=0.005)
 
 
-@pytest.mark.parametrize("m", [3, 4, 17, 50])
+@each_row("m", [3, 4, 17, 50])
 def test_z_equals_the_formula_of_baruch_et_al(m: int) -> None:
     """While f is a minority, s = floor(m/2 + 1) - f is at least 1, and the formula stands as
     printed.
@@ -48,7 +49,7 @@ def test_z_equals_the_formula_of_baruch_et_al(m: int) -> None:
         assert alie_z(m, f) == pytest.approx(norm.ppf((m - f - s) / (m - f)), abs=1e-12)
 
 
-@pytest.mark.parametrize("m", [1, 2, 3, 4, 17, 25])
+@each_row("m", [1, 2, 3, 4, 17, 25])
 def test_z_is_finite_for_every_f(m: int) -> None:
     assert all(math.isfinite(alie_z(m, f)) for f in range(m + 1))
 

@@ -17,6 +17,7 @@ from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.events import Finished, Round, RoundsDone
 from dynabro_cli.core.streams import Streams
+from tests.tables import each_row
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 FORMS = {SINGLE: ("<f", "<I", 32, 23), DOUBLE: ("<d", "<Q", 64, 52)}
@@ -84,8 +85,8 @@ def test_golden() -> None:
     assert messages.signbit().tolist() == [[True, False], [False, True], [False, True]]
 
 
-@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
-@pytest.mark.parametrize("bits", ["any", "sign", "exponent", "mantissa"])
+@each_row("dtype", [SINGLE, DOUBLE])
+@each_row("bits", ["any", "sign", "exponent", "mantissa"])
 def test_flips_are_the_slow_ones(bits: str, dtype: torch.dtype) -> None:
     _, _, size, mantissa = FORMS[dtype]
     first, count = {

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dynabro_cli.components.api import make_aggregator, make_attack
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 DOUBLE = torch.float64
 # m = 7, c = 2: Krum scores 3 neighbours. Among the honest -4, -3, 1, 5, 8 the sums of the 3 least
@@ -59,10 +60,8 @@ def krum(messages: Tensor, f: int) -> int:
     return -best[1]
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(
-    ("m", "c", "d"), [(9, 3, 2), (9, 3, 30), (9, 1, 3), (12, 5, 8), (7, 4, 3), (5, 3, 2)]
-)
+@each_row("seed", range(2))
+@each_row(("m", "c", "d"), [(9, 3, 2), (9, 3, 30), (9, 1, 3), (12, 5, 8), (7, 4, 3), (5, 3, 2)])
 def test_is_the_search(m: int, c: int, d: int, seed: int) -> None:
     """The paper's search, by halved lambda, with Krum in a loop; also where Byzantine workers are a
     majority.

@@ -7,6 +7,7 @@ import torch
 
 from dynabro_cli.components.api import make_attack
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 OWN = torch.tensor([[2.0, -4.0], [100.0, 100.0], [6.0, 0.0], [-100.0, 7.0]])
 MASKS = [
@@ -24,7 +25,7 @@ def test_golden() -> None:
     assert messages.tolist() == [[2.0, -4.0], [-4.0, 2.0], [6.0, 0.0], [-4.0, 2.0]]
 
 
-@pytest.mark.parametrize("byzantine", MASKS)
+@each_row("byzantine", MASKS)
 def test_one_and_all_byzantine(byzantine: list[bool]) -> None:
     """By a loop over workers; where all are Byzantine, all count as honest."""
     honest = [

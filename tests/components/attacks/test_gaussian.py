@@ -18,6 +18,7 @@ from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.events import Checkpointed, Evaluated, Finished, RoundsDone
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.setup import simulate_run
+from tests.tables import each_row
 
 WORD = 2**32
 DOUBLE = torch.float64
@@ -86,9 +87,7 @@ def test_golden() -> None:
         assert attack.reads_own == (around == "own")
 
 
-@pytest.mark.parametrize(
-    ("count", "around"), [(1, "zero"), (3, "own"), *((count, "mean") for count in (1, 4))]
-)
+@each_row(("count", "around"), [(1, "zero"), (3, "own"), *((count, "mean") for count in (1, 4))])
 def test_one_to_all(count: int, around: str) -> None:
     """A worker's noise does not depend on who else is Byzantine; where all are, their mean stands
     for the honest one.

@@ -11,6 +11,7 @@ from dynabro_cli import RunSpec, simulate
 from dynabro_cli.components.api import make_attack, make_switching
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.events import Finished, Round, RoundsDone
+from tests.tables import each_row
 
 
 def test_golden() -> None:
@@ -43,7 +44,7 @@ either = pytest.mark.parametrize("attack", ["inf", "nan"])
 
 
 @either
-@pytest.mark.parametrize(("method", "clock"), [("sgd", "round"), ("dynabro:jmax=2", "computation")])
+@each_row(("method", "clock"), [("sgd", "round"), ("dynabro:jmax=2", "computation")])
 def test_a_run_that_withstands_it_has_finite_rows(attack: str, method: str, clock: str) -> None:
     """The distance from the honest mean is a finite number, although the other workers' vectors are
     not finite.

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dynabro_cli.components.api import make_attack
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 KINDS = ["std", "unit", "sign"]
 
@@ -56,7 +57,7 @@ def test_golden() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "m", "f"),
     [
         *((kind, 9, 4) for kind in KINDS),

@@ -9,6 +9,7 @@ from torch import Tensor
 from dynabro_cli.components.api import make_attack
 from dynabro_cli.core.errors import SpecError
 from tests.components.attacks.test_min_max import KINDS, direction
+from tests.tables import each_row
 
 
 def by_search(honest: Tensor, kind: str) -> Tensor:
@@ -38,7 +39,7 @@ def test_golden() -> None:
         torch.testing.assert_close(sent[1], torch.tensor([-2.0]))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "m", "f"),
     [
         *((kind, 9, 4) for kind in KINDS),

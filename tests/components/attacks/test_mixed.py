@@ -9,6 +9,7 @@ from dynabro_cli import RunSpec
 from dynabro_cli.components.api import make_attack
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.resolve import resolve
+from tests.tables import each_row
 
 OWN = torch.tensor([[1.0, -2.0], [3.0, 4.0], [-5.0, 0.5], [7.0, 7.0], [1.0, 2.0]])
 
@@ -119,7 +120,7 @@ def test_one_mixture_has_one_key() -> None:
     assert other.key != usual.key
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("parts", "line"),
     [
         ("sf", "attack 'mixed': parts=sf is one attack. Try: two or more, joined by /"),

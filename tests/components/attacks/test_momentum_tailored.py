@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dynabro_cli.components.api import make_attack, make_switching
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 STRENGTH = 2.0
 BOUND = (5 / 6) ** 4
@@ -44,7 +45,7 @@ def test_golden() -> None:
     assert sent == [[7, -1], [4, -1], [1, 5], [1, 2], [6.25, -1]]
 
 
-@pytest.mark.parametrize("steps", [6, 12, 30, 150, 300])
+@each_row("steps", [6, 12, 30, 150, 300])
 def test_lemma_where_thirds_divide_evenly(steps: int) -> None:
     """theta is in [(5/6)^4, 1] after the first epoch of 1/alpha rounds, for alpha = 1/steps <= 1/6
     and 1/(3 alpha) whole.

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dynabro_cli.components.api import make_aggregator, make_attack
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 OWN = torch.tensor([[1.0], [3.0], [50.0]])  # honest 1 and 3, whose mean is 2
 LAST = torch.tensor([False, False, True])
@@ -51,7 +52,7 @@ GOLDEN: list[tuple[str, Callable[[Tensor], Tensor], float]] = [
 ]
 
 
-@pytest.mark.parametrize(("parameters", "defence", "sent"), GOLDEN)
+@each_row(("parameters", "defence", "sent"), GOLDEN)
 def test_golden(parameters: str, defence: Callable[[Tensor], Tensor], sent: float) -> None:
     messages = make_attack(f"optimal-ipm:{parameters}", workers=3)(OWN, LAST, defence)
     torch.testing.assert_close(messages, torch.tensor([[1.0], [3.0], [sent]]))

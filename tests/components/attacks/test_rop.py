@@ -9,6 +9,7 @@ import torch
 from dynabro_cli.components.api import make_attack
 from dynabro_cli.components.attacks.alie import alie_z
 from tests.simulation.reference import quadratic
+from tests.tables import each_row
 
 
 def test_golden() -> None:
@@ -31,7 +32,7 @@ def test_golden() -> None:
     )
 
 
-@pytest.mark.parametrize("angle", [90, 180, 270, 30])
+@each_row("angle", [90, 180, 270, 30])
 def test_equals_numpy(angle: int) -> None:
     own = torch.randn(9, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     byzantine = torch.arange(9) < 4

@@ -16,6 +16,7 @@ from dynabro_cli.core.events import Evaluated, RoundsDone
 from dynabro_cli.core.streams import Streams
 from dynabro_cli.simulation.round.parts import Parts, Question
 from dynabro_cli.simulation.round.server import make_server
+from tests.tables import each_row
 
 
 def test_golden_each_worker_negates_its_own_gradient() -> None:
@@ -25,7 +26,7 @@ def test_golden_each_worker_negates_its_own_gradient() -> None:
     assert messages.tolist() == [[-1.0, 2.0], [3.0, 4.0], [5.0, -0.5]]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "entry", "sent"),
     [
         # the second worker's momentum is 2, its gradient 4: it sends and remembers 2/2 - 4/2

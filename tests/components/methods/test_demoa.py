@@ -14,6 +14,7 @@ from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.complete import answering
 from dynabro_cli.experiment.resolve import resolve
 from tests.simulation import reference
+from tests.tables import each_row
 
 M, F, ROUNDS = 9, 4, 40
 FIELDS: dict[str, Any] = {
@@ -28,7 +29,7 @@ FIELDS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("attack", "entry"),
     [
         ("sf", "gradient"),

@@ -24,6 +24,7 @@ from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.events import Evaluated, RoundsDone
 from tests.components.methods.made import made
 from tests.simulation.reference import quadratic
+from tests.tables import each_row
 
 table = settings(deadline=None, derandomize=True, max_examples=200)
 
@@ -135,8 +136,8 @@ BUDGET, ROUNDS = 701, 100  # at jmax = 7
 C = 10.21535534  # at m = 17 and T = 100, see above
 
 
-@pytest.mark.parametrize("level", [1, 7])
-@pytest.mark.parametrize(
+@each_row("level", [1, 7])
+@each_row(
     ("text", "kappa", "coefficient"),
     [
         ("dynabro:filter=option1,noise_bound=0.5", 2.0, math.sqrt(4 + 1 / 17)),
@@ -206,7 +207,7 @@ def test_option1_needs_a_kappa() -> None:
     method("dynabro", kappa=None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["dynabro:jmax=21", "dynabro:jmax=-1", "dynabro:noise_bound=0", "dynabro:filter=option3"],
 )
@@ -230,8 +231,8 @@ def by(
     return float(result), None if accepted is None else bool(accepted)
 
 
-@pytest.mark.parametrize("level", [1, 7])
-@pytest.mark.parametrize(
+@each_row("level", [1, 7])
+@each_row(
     ("text", "tau"), [("dynabro:filter=adaptive", 2.0), ("dynabro:filter=adaptive,tau=0.5", 0.5)]
 )
 def test_the_adaptive_filter_accepts_up_to_its_limit(text: str, tau: float, level: int) -> None:

@@ -29,6 +29,7 @@ from tests.simulation.reference import (
     quadratic,
     trimmed,
 )
+from tests.tables import each_row
 
 M, F, H, RATE = 5, 2, 3, 0.05
 
@@ -57,7 +58,7 @@ class Parabola:
         return gradients * torch.tensor([[1.0], [2.0]])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         # rate 1/4, worker 0: 4 -> 3 -> 2.25, moved 1.75; worker 1: 4 -> 2 -> 1, moved 3. Over rate
@@ -107,7 +108,7 @@ def sent(
     return messages if entry in BEFORE_MEMORY else attack(messages, who[-1])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("attack", "entry", "sends", "clock"),
     [
         ("sf", "gradient", "gradient", "round"),

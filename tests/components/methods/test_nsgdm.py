@@ -9,6 +9,7 @@ from torch import Tensor
 from dynabro_cli.components.methods._api import MeansMethod, MethodSetting
 from dynabro_cli.components.methods.nsgdm import Parameters, normalised, nsgdm
 from tests.simulation.reference import quadratic
+from tests.tables import each_row
 
 
 def test_golden() -> None:
@@ -29,7 +30,7 @@ def test_golden() -> None:
     assert list(state) == ["momentum"]
 
 
-@pytest.mark.parametrize("size", [1e-42, 1e-20, 1e20, 1e38])
+@each_row("size", [1e-42, 1e-20, 1e20, 1e38])
 def test_any_length_becomes_1_and_none_stays_0(size: float) -> None:
     direction, _ = normalised(torch.tensor([0.0, -size]), {})
     assert direction.dtype == torch.float32

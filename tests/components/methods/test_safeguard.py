@@ -15,6 +15,7 @@ from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.core.errors import SpecError
 from tests.components.methods.made import made
 from tests.simulation.reference import quadratic
+from tests.tables import each_row
 
 
 def method(text: str, workers: int = 3, budget: int = 100, noise: float | None = None) -> Method:
@@ -164,7 +165,7 @@ def test_the_papers_thresholds() -> None:
         ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "wants"),
     [
         ("", True),

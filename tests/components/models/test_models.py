@@ -9,6 +9,7 @@ from torch import nn
 from dynabro_cli.components.models._api import REGISTRY
 from dynabro_cli.components.tasks._api import ImageShape
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 MNIST = ImageShape(1, 28, 28, 10)
 CIFAR = ImageShape(3, 32, 32, 10)
@@ -45,7 +46,7 @@ def layers(model: nn.Module) -> list[str]:
     return words
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shape", "count"),
     [
         ("cnn-mnist", MNIST, 176_050),  # 520 + 10,020 + 160,500 + 5,010
@@ -124,7 +125,7 @@ SHAPES = [
 ODD = ImageShape(4, 33, 21, 7)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "shape"),
     [*((name, ODD) for name in PICTURES), *(("cnn-mnist", shape) for shape in SHAPES)],
 )
@@ -137,7 +138,7 @@ def test_logits_for_every_shape(name: str, shape: ImageShape) -> None:
     assert isinstance(list(model.modules())[-1], nn.Linear), "softmax belongs to the loss"
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@each_row("name", PICTURES)
 def test_a_softmax_as_the_last_layer(name: str) -> None:
     images = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     with torch.random.fork_rng(devices=[]):
@@ -149,7 +150,7 @@ def test_a_softmax_as_the_last_layer(name: str) -> None:
     assert size(model) == size(plain)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "pixels"),
     [("cnn-mnist", 16), ("cnn-mnist-50", 16), ("cnn-cifar", 4), ("cnn-digits", 4)],
 )
@@ -169,7 +170,7 @@ def test_single_pixels_will_do_without_convolutions(name: str) -> None:
     assert build(name, ImageShape(2, 1, 1, 3))(torch.zeros(5, 2, 1, 1)).shape == (5, 3)
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@each_row("name", PICTURES)
 def test_initialisation_is_drawn_from_the_callers_generator(name: str) -> None:
     weights = []
     with torch.random.fork_rng(devices=[]):
@@ -184,7 +185,7 @@ def test_initialisation_is_drawn_from_the_callers_generator(name: str) -> None:
     assert not torch.equal(weights[0], weights[2])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["mlp:dropout=1", "mlp:hidden=0", "mlp:layers=0", "cnn-cifar:width=0", "cnn-mnist:softmax=2"],
 )

@@ -9,6 +9,7 @@ from dynabro_cli.components.partitions._api import REGISTRY
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.streams import Streams
 from tests.components.partitions.scripted import Scripted, split
+from tests.tables import each_row
 
 # four of label 0 at 0, 2, 4, 6; four of label 1 at 1, 3, 5, 7; one of label 2 at 8
 LABELS = [0, 1, 0, 1, 0, 1, 0, 1, 2]
@@ -108,7 +109,7 @@ def test_parts_have_one_size_by_worker_and_not_by_label() -> None:
     assert max(sizes["label"]) > 1.3 * min(sizes["label"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["dirichlet", "dirichlet:alpha=0", "dirichlet:alpha=-1", "dirichlet:alpha=1,by=client"]
 )
 def test_illegal_parameters(text: str) -> None:
@@ -116,8 +117,8 @@ def test_illegal_parameters(text: str) -> None:
         REGISTRY.parse(text)
 
 
-@pytest.mark.parametrize("alpha", ["1e-300", "1e300"])
-@pytest.mark.parametrize("by", ["worker", "label"])
+@each_row("alpha", ["1e-300", "1e300"])
+@each_row("by", ["worker", "label"])
 def test_extremes_are_partitions_all_the_same(alpha: str, by: str) -> None:
     labels = np.tile(range(5), 20).tolist()
     try:

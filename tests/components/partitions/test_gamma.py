@@ -8,6 +8,7 @@ from dynabro_cli.components.partitions._api import REGISTRY
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.streams import Streams
 from tests.components.partitions.scripted import Scripted, split
+from tests.tables import each_row
 
 LABELS = [0, 1, 0, 1, 1, 0, 1, 0]
 
@@ -35,7 +36,7 @@ def test_the_share_of_labels_of_ones_own_falls_with_similarity() -> None:
     assert shares == pytest.approx([0.91, 0.55, 0.19], abs=0.05)
 
 
-@pytest.mark.parametrize("similarity", ["0", "-0.5", "1.1", "nan"])
+@each_row("similarity", ["0", "-0.5", "1.1", "nan"])
 def test_illegal_similarities(similarity: str) -> None:
     with pytest.raises(SpecError, match="similarity must be a number > 0 and <= 1"):
         REGISTRY.parse(f"gamma:similarity={similarity}")

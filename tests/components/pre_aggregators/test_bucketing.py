@@ -12,6 +12,7 @@ from dynabro_cli.components.aggregators._draws import Draws
 from dynabro_cli.components.api import make_aggregator
 from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 
 def stage(text: str, m: int, f: int, seed: int = 0) -> Any:
@@ -31,7 +32,7 @@ def test_golden() -> None:
         )
 
 
-@pytest.mark.parametrize(("m", "s"), [(5, 1), (17, 3), (18, 3), (9, 4)])
+@each_row(("m", "s"), [(5, 1), (17, 3), (18, 3), (9, 4)])
 def test_every_message_is_in_one_bucket(m: int, s: int) -> None:
     bucketing = stage(f"bucketing:s={s}", m, 0)
     sizes = [s] * (m // s) + ([m % s] if m % s else [])

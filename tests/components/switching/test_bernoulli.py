@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dynabro_cli.components.api import make_switching
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 
 def schedule(text: str, m: int, ticks: int, seed: int = 0) -> Tensor:
@@ -19,7 +20,7 @@ def schedule(text: str, m: int, ticks: int, seed: int = 0) -> Tensor:
     return torch.stack([switching.mask(t) for t in range(ticks)])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("delta_max", "m", "most"),
     [(0.72, 25, 18), (0.48, 25, 12), (0.5, 17, 8), (0.29, 100, 29), (0, 9, 0), (1, 9, 9)],
 )
@@ -46,7 +47,7 @@ def test_stints_last_multiples_of_d(cap: float) -> None:
     assert {4, 8} <= lengths
 
 
-@pytest.mark.parametrize(("p", "duration"), [(0.01, 10), (0.1, 5), (0.05, 1), (0.5, 3)])
+@each_row(("p", "duration"), [(0.01, 10), (0.1, 5), (0.05, 1), (0.5, 3)])
 def test_count_follows_the_process_where_the_cap_does_not_bind(p: float, duration: int) -> None:
     """An exact binomial test at each of five ticks, wrong with probability 1e-6 in all.
 

@@ -13,6 +13,7 @@ from dynabro_cli.components.switching._api import Follow, State
 from dynabro_cli.components.switching.evade import upper_confidence
 from dynabro_cli.core import events
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 
 def follow(text: str, workers: int = 9, byzantine: int = 3) -> Follow:
@@ -65,7 +66,7 @@ def test_upper_confidence_by_hand() -> None:
     assert upper_confidence([3, 0, 0], [3.0, 0.0, 0.0]) == 1
 
 
-@pytest.mark.parametrize("best", range(4))
+@each_row("best", range(4))
 def test_it_plays_most_what_is_accepted(best: int) -> None:
     """Only one pattern's messages are accepted."""
     rule = follow("evade:block=2")
@@ -79,7 +80,7 @@ def test_it_plays_most_what_is_accepted(best: int) -> None:
     assert plays[best] > 2 * sorted(plays)[-2]
 
 
-@pytest.mark.parametrize(("workers", "byzantine"), [(1, 0), (1, 1), (4, 0), (4, 1), (4, 4), (5, 2)])
+@each_row(("workers", "byzantine"), [(1, 0), (1, 1), (4, 0), (4, 1), (4, 4), (5, 2)])
 def test_every_number_of_workers(workers: int, byzantine: int) -> None:
     rule = follow("evade:block=3", workers, byzantine)
     found = states(rule, [0.5, None, 1.0] * 12)

@@ -8,11 +8,10 @@ from scipy.stats import chi2
 
 from dynabro_cli.components.api import make_switching
 from dynabro_cli.core.errors import SpecError
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
-    ("m", "f", "period"), [(17, 8, 1), (17, 8, 10), (5, 0, 3), (4, 4, 3), (1, 1, 3)]
-)
+@each_row(("m", "f", "period"), [(17, 8, 1), (17, 8, 10), (5, 0, 3), (4, 4, 3), (1, 1, 3)])
 def test_size_is_f_and_sets_last_for_k_ticks(period: int, m: int, f: int) -> None:
     switching = make_switching(f"periodic:K={period}", workers=m, byzantine=f, seed=1)
     masks = torch.stack([switching.mask(t) for t in range(6 * period)]).view(6, period, m)

@@ -16,6 +16,7 @@ from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.events import Finished
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation.setup import simulate
+from tests.tables import each_row
 
 S = np.random.default_rng(0).normal(size=(600, 4))
 Y = (S[:, 0] > 0).astype(np.int64)
@@ -29,7 +30,7 @@ OFFSETS = {
 }
 
 
-@pytest.mark.parametrize("name", OFFSETS)
+@each_row("name", OFFSETS)
 def test_numbers_that_single_precision_does_not_resolve_are_refused(name: str) -> None:
     with pytest.raises(SpecError, match=r"which single precision does not resolve\. Try: X - X"):
         images_of((OFFSETS[name], Y), "mine")
@@ -40,7 +41,7 @@ def test_numbers_that_single_precision_does_not_resolve_are_refused(name: str) -
     assert np.abs(images.train_images[:, 0, 0].numpy() - expected).max() < 1e-3
 
 
-@pytest.mark.parametrize(
+@each_row(
     "x",
     [
         S,
@@ -118,7 +119,7 @@ class Pairs(torch.utils.data.Dataset[Any]):
 MASKED = np.ma.masked_values(np.where(S > 2, 1e20, S), 1e20)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arrays", "what"),
     [
         ((MASKED, Y), "X"),
@@ -139,8 +140,8 @@ def test_a_mask_without_masked_values_changes_nothing() -> None:
     assert images_of((np.ma.array(S), Y), "m").digest == images_of((S, Y), "m").digest
 
 
-@pytest.mark.parametrize("mode", ["P", "PA", "RGB", "RGBA"])
-@pytest.mark.parametrize("form", [Pairs, lambda *pair: pair], ids=["data set", "list"])
+@each_row("mode", ["P", "PA", "RGB", "RGBA"])
+@each_row("form", [Pairs, lambda *pair: pair], ids=["data set", "list"])
 def test_pictures_with_a_palette_are_their_colours(mode: str, form: Any) -> None:
     pixels = np.random.default_rng(1).integers(2, size=(20, 5, 6, 3), dtype=np.uint8) * 255
     if mode == "PA":  # Pillow makes it from grey pixels only

@@ -12,6 +12,7 @@ from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.components.tasks._api import Objective, TaskSetting
 from dynabro_cli.core.errors import SpecError
 from tests.simulation.reference import quadratic
+from tests.tables import each_row
 
 
 def objective(text: str = "quadratic") -> Objective:
@@ -35,7 +36,7 @@ def test_the_papers_matrix_and_start() -> None:
     )
 
 
-@pytest.mark.parametrize(("d", "condition"), [(1, 5.0), (2, 3.0), (3, 1.0), (7, 100.0), (50, 1e4)])
+@each_row(("d", "condition"), [(1, 5.0), (2, 3.0), (3, 1.0), (7, 100.0), (50, 1e4)])
 def test_eigenvalues(d: int, condition: float) -> None:
     """Evenly spaced in the logarithm from ``condition``, along (1, ..., 1), down to 1."""
     made = objective(f"quadratic:dimension={d},condition={condition}")
@@ -129,7 +130,7 @@ def test_projection_onto_the_ball() -> None:
     assert torch.equal(objective().project(free), free)
 
 
-@pytest.mark.parametrize("radius", [0.1, 7, 49, 1e9])
+@each_row("radius", [0.1, 7, 49, 1e9])
 def test_a_point_of_the_ball_is_its_own_projection(radius: float) -> None:
     """To the last bit, so that a ball that is never left changes nothing: 49 x (1/49) is not 1 in
     binary.
@@ -144,7 +145,7 @@ def test_a_point_of_the_ball_is_its_own_projection(radius: float) -> None:
         assert kept.gaps == free.gaps
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "quadratic:radius=0",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize("name", ["win32", "freebsd14", "cygwin", "emscripten"])
-@pytest.mark.parametrize("module", ["dynabro_cli", "dynabro_cli.cli.app", "dynabro_cli.runs.store"])
+@each_row("name", ["win32", "freebsd14", "cygwin", "emscripten"])
+@each_row("module", ["dynabro_cli", "dynabro_cli.cli.app", "dynabro_cli.runs.store"])
 def test_another_system_is_refused_in_one_line(name: str, module: str) -> None:
     program = f"import sys; sys.platform = {name!r}; import {module}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

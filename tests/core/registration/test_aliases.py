@@ -21,6 +21,7 @@ from tests.cli.conftest import dynabro as dynabro
 from tests.cli.conftest import folder as folder
 from tests.own import fresh
 from tests.runs.store.made import read
+from tests.tables import each_row
 
 QUICK = ("run", "--task", "quadratic", "--method", "sgd", "--budget", "20", "--quiet")
 NEEDED = {
@@ -67,7 +68,7 @@ MEANT = [
 ]
 
 
-@pytest.mark.parametrize(("package", "typed", "text", "note"), MEANT)
+@each_row(("package", "typed", "text", "note"), MEANT)
 def test_a_name_of_another_library_is_ours(package: str, typed: str, text: str, note: str) -> None:
     registry = REGISTRIES[package]
     registry._parsed.pop(typed, None)
@@ -77,7 +78,7 @@ def test_a_name_of_another_library_is_ours(package: str, typed: str, text: str, 
     assert [note in str(warning.message) for warning in told] == ([True] if note else [])
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@each_row("package", PACKAGES)
 def test_every_alias_is_a_component_that_can_be_made_and_no_two_are_one_name(package: str) -> None:
     registry = REGISTRIES[package]
     ours = {squashed(name): name for name in registry.entries()}
@@ -131,7 +132,7 @@ def test_what_a_note_says_to_type_is_the_definition_of_the_other_library() -> No
     torch.testing.assert_close(make_aggregator("rfa", workers=7, byzantine=2)(messages), z)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("package", "typed", "problem"),
     [
         (

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.core.errors import DynabroError, SpecError
 from dynabro_cli.core.registration import Component, NoParameters, Registry, format_value, parameter
+from tests.tables import each_row
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def test_canonical_text_reads_back_as_itself(block: Parameters) -> None:
     assert again.text == component.text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [
         (0.1, "0.1"),
@@ -295,7 +296,7 @@ def test_entry_describes_itself(toys: Registry[Any]) -> None:
     assert [info.key for info in entry.infos if info.required] == ["rate"]
 
 
-@pytest.mark.parametrize("kind", REGISTRIES)
+@each_row("kind", REGISTRIES)
 def test_every_component_is_described(kind: str) -> None:
     entries = REGISTRIES[kind].entries()
     assert entries

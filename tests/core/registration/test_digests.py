@@ -31,6 +31,7 @@ from dynabro_cli.experiment.comparison import (
 )
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
+from tests.tables import each_row
 
 ZEROS = "0" * DIGITS
 COMPONENTS = ROOT / "components"
@@ -321,7 +322,7 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("name", SAME)
+@each_row("name", SAME)
 def test_what_does_not_compute_is_left_out(name: str) -> None:
     assert SAME[name][0] in CODE
     other = CODE.replace(*SAME[name])
@@ -329,7 +330,7 @@ def test_what_does_not_compute_is_left_out(name: str) -> None:
     assert canonical(other.encode(), "dynabro_cli") == canonical(CODE.encode(), "dynabro_cli")
 
 
-@pytest.mark.parametrize("name", OTHER)
+@each_row("name", OTHER)
 def test_what_computes_counts(name: str) -> None:
     assert OTHER[name][0] in CODE
     other = CODE.replace(*OTHER[name]).encode()
@@ -536,7 +537,7 @@ def test_what_has_changed() -> None:
     assert changed(text(aggregators_gone=ZEROS)) == ()  # which nobody knows here
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrong",
     [
         *(

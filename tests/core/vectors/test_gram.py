@@ -20,6 +20,7 @@ from dynabro_cli.core.vectors.gram import (
     squared_distances,
     unit,
 )
+from tests.tables import each_row
 
 
 def draw(m: int, d: int, spread: float, seed: int = 0) -> Tensor:
@@ -62,8 +63,8 @@ def test_close_messages_are_told_apart(
     assert len(centres) == needed
 
 
-@pytest.mark.parametrize("exponent", [-40, 0, 60])
-@pytest.mark.parametrize("d", [5, LARGE])
+@each_row("exponent", [-40, 0, 60])
+@each_row("d", [5, LARGE])
 def test_no_square_overflows_or_underflows(exponent: int, d: int) -> None:
     """2^-60 and 2^60 are the squares, in single precision at the end of its range; beyond that,
     they are of no number.

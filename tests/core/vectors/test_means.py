@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.core.vectors.means import UNROLLED, mean_of, mean_of_rows, mixed, weighted
+from tests.tables import each_row
 
-dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+dtypes = each_row("dtype", [torch.float32, torch.float64])
 
 
 def draw(m: int, d: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -33,7 +34,7 @@ def means(messages: Tensor) -> list[Tensor]:
 
 
 @dtypes
-@pytest.mark.parametrize("m", [1, 3, 7, 49])
+@each_row("m", [1, 3, 7, 49])
 def test_of_equal_messages_is_the_message(m: int, dtype: torch.dtype) -> None:
     message = draw(1, 500, dtype)[0]
     for mean in means(message.repeat(m, 1)):
@@ -41,7 +42,7 @@ def test_of_equal_messages_is_the_message(m: int, dtype: torch.dtype) -> None:
 
 
 @dtypes
-@pytest.mark.parametrize("m", [1, 3, 7, 49])
+@each_row("m", [1, 3, 7, 49])
 def test_that_is_a_number_is_exact(m: int, dtype: torch.dtype) -> None:
     messages = torch.randint(-99, 100, (m, 500), generator=torch.Generator().manual_seed(m)).to(
         dtype

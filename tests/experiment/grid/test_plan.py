@@ -10,6 +10,7 @@ from dynabro_cli.experiment.grid.sweep_file import MOST_RUNS, Sweep, parse_sweep
 from dynabro_cli.experiment.grid.sweep_lookup import load_sweep, set_fields, shipped
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
+from tests.tables import each_row
 
 
 def planned(text: str, *settings: str) -> PlannedRuns:
@@ -80,7 +81,7 @@ def test_excluded_points_are_left_out() -> None:
     assert (found.duplicates, found.excluded) == (0, 5)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value"),
     [
         ("seed", "1"),
@@ -239,7 +240,7 @@ COUNTS = {
 }
 
 
-@pytest.mark.parametrize("name", shipped())
+@each_row("name", shipped())
 def test_a_shipped_sweep_has_no_problem(name: str) -> None:
     found = plan(load_sweep(name))
     assert found.sweep.name == name
@@ -256,7 +257,7 @@ def test_details_belong_to_other_figures() -> None:
     assert keys["training-details"] < keys["mnist-sf-cwtm"] | keys["cifar10-ipm-cwmed"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [name for name in shipped() if name.startswith(("mnist-sf", "mnist-alie-gm", "cifar10-ipm"))],
 )

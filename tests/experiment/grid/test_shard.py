@@ -7,6 +7,7 @@ import pytest
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.grid.plan import Shard, only, plan
 from dynabro_cli.experiment.grid.sweep_file import parse_sweep
+from tests.tables import each_row
 
 SWEEP = """
 name: grown
@@ -20,7 +21,7 @@ def keys(text: str, shard: Shard | None = None) -> list[str]:
     return [run.key for run in (planned if shard is None else only(planned, shard)).runs]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 40])
+@each_row("count", [1, 2, 3, 4, 40])
 def test_shards_are_disjoint_and_together_the_whole_in_its_order(count: int) -> None:
     whole = keys(SWEEP + "seeds: 0..4")
     parts = [keys(SWEEP + "seeds: 0..4", Shard(number, count)) for number in range(1, count + 1)]
@@ -53,7 +54,7 @@ def test_legal_texts(text: str) -> None:
     assert Shard.parse(text).text == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["", "2", "0/4", "5/4", "1/0", "1/4/2", "a/b", "1/100001", "\u0661/4"],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.grid.strict_yaml import Items, Node, Pairs, Word, read_yaml
+from tests.tables import each_row
 
 
 def plain(node: Node) -> Any:
@@ -23,7 +24,7 @@ def problems(text: str) -> list[str]:
     return caught.value.problems
 
 
-@pytest.mark.parametrize(
+@each_row(
     "word",
     [
         "1e-3",
@@ -72,7 +73,7 @@ def test_keys_given_twice_are_told_all_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "lines"),
     [
         (

@@ -9,6 +9,7 @@ import pytest
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.grid.sweep_file import Axis, Sweep, parse_sweep
 from dynabro_cli.experiment.spec import RunSpec
+from tests.tables import each_row
 
 WHOLE = """
 name: whole
@@ -75,7 +76,7 @@ def test_numbers_are_numbers_and_words_are_words() -> None:
     assert (spec.learning_rate, spec.budget, spec.attack) == (0.001, 5000, "off")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "seeds"),
     [
         ("3", (3,)),
@@ -99,7 +100,7 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("name", [*WORDS, "method", "budget"])
+@each_row("name", [*WORDS, "method", "budget"])
 def test_any_field_can_be_in_the_base(name: str) -> None:
     assert name in parse_sweep(f"{{name: x, base: {{{name}: '{WORDS.get(name, '1')}'}}}}", "x").base
 
@@ -177,7 +178,7 @@ REFUSED: list[tuple[str, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), REFUSED, ids=[text for text, _ in REFUSED])
+@each_row(("text", "expected"), REFUSED, ids=[text for text, _ in REFUSED])
 def test_what_is_refused(text: str, expected: list[str]) -> None:
     start, *rest = expected
     found = problems(text)
@@ -187,7 +188,7 @@ def test_what_is_refused(text: str, expected: list[str]) -> None:
     assert len(found) == 1 or "D=" in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("base: {}\n", "1: a sweep needs a name"),

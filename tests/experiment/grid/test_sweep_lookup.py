@@ -13,6 +13,7 @@ from dynabro_cli.core.errors import NotFoundError, SpecError
 from dynabro_cli.experiment.grid import sweep_lookup
 from dynabro_cli.experiment.grid.sweep_file import Axis, Sweep, parse_sweep
 from dynabro_cli.experiment.grid.sweep_lookup import load_sweep, set_fields, shipped
+from tests.tables import each_row
 
 ROOT = Path(__file__).parents[3]
 
@@ -160,7 +161,7 @@ def test_seeds_are_set(settings: tuple[str, ...]) -> None:
     assert "seed" not in base
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("setting", "problem"),
     [
         ("bugdet=5", "unknown field 'bugdet' (did you mean 'budget'?); legal: task, "),

@@ -16,6 +16,7 @@ from dynabro_cli.experiment.grid.search_file import (
 from dynabro_cli.experiment.grid.search_space import Range
 from dynabro_cli.experiment.grid.sweep_file import Axis
 from dynabro_cli.runs.search.outlook import outlook
+from tests.tables import each_row
 
 pytest.importorskip("optuna")
 
@@ -92,7 +93,7 @@ def test_it_is_the_same_when_it_is_written_and_read_again() -> None:
     assert parse_search(as_yaml(as_document(search)), "y.yaml") == search
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("old", "new", "changed_key"),
     [
         ("{0.1..30 log}", "{1e-1..30.0 log}", None),
@@ -129,7 +130,7 @@ def test_the_order_of_a_space_is_no_part_of_its_question() -> None:
     assert parse_search(turned, "x.yaml").question == parse_search(WHOLE, "x.yaml").question
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("axis", "names"),
     [
         ('lr_drop: ["{0.5..0.9}:{0.01..0.2}"]', ["lr_drop", "lr_drop.2"]),
@@ -178,7 +179,7 @@ def test_an_entry_that_another_search_of_the_file_has_is_not_idle() -> None:
     assert outlook(parse_search(changed(both), "x.yaml")).idle == ("attack=sf",)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("old", "new", "line", "word"),
     [
         ("{0.1..30 log}", "{}", 6, "it has no numbers LOW..HIGH. Try: {0.05..20}"),
@@ -253,7 +254,7 @@ def test_what_is_wrong_is_said_with_its_line(old: str, new: str, line: int, word
     assert any(problem.startswith(f"{line}: ") and word in problem for problem in found), found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("old", "new", "word"),
     [
         ("maximize: final_gap\n", "", "a search needs one goal"),

@@ -12,6 +12,7 @@ from dynabro_cli.runs.store.open.engine import open_for_writing, open_read_only
 from dynabro_cli.runs.store.open.files import network_file_system, sqlite_path
 from tests.runs.store import sound
 from tests.runs.store.made import record
+from tests.tables import each_row
 
 TABLE = r"""
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -103,7 +104,7 @@ def test_such_a_place_can_be_read_and_not_written(
     assert not path.with_name("new.db").exists()
 
 
-@pytest.mark.parametrize("name", ["/", "//", "/tmp/..", "sqlite:////"])
+@each_row("name", ["/", "//", "/tmp/..", "sqlite:////"])
 def test_the_root_folder_is_no_database(name: str) -> None:
     with pytest.raises(CannotWriteError, match="it is the root folder"):
         sqlite_path(name)

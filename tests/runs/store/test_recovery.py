@@ -20,6 +20,7 @@ from dynabro_cli.runs.store.write import switch_recovery
 from dynabro_cli.runs.store.write.switch_recovery import Point, Switch, episodes, worst_window
 from tests.runs.store import made, sound
 from tests.runs.store.made import read, record
+from tests.tables import each_row
 
 COLUMNS = table.c.keys()[1:]
 
@@ -116,7 +117,7 @@ def test_most_switches_are_not_recovered_from() -> None:
     assert row["dip"] == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "reason", "known"),
     [
         (([0.1, 0.9], [0], "diverged"), "diverged", set()),

@@ -34,6 +34,7 @@ from tests.runs.store.made import (
     whole_run,
 )
 from tests.runs.store.test_sweep_entry import gone
+from tests.tables import each_row
 
 OTHERS = [letter * 64 for letter in "bcdef"]
 
@@ -265,7 +266,7 @@ def test_failures_newest_first_in_a_line(engine: Engine, database: str) -> None:
     assert failures[0].run.endswith("seed 6")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "line"),
     [
         ("no such data", "no such data"),

@@ -19,6 +19,7 @@ from tests.answers.figures.report.conftest import EVIL, Gathered
 pytest.importorskip("vl_convert", reason="vl-convert is not installed: pip install 'dynabro[web]'")
 
 from dynabro_cli.answers.figures.report.page import charts, in_script, page
+from tests.tables import each_row
 
 ABOUT = {"database": EVIL, "where": EVIL, "made": "now", "version": "0"}
 
@@ -117,7 +118,7 @@ def test_the_page_is_for_everybody(plain: str) -> None:
     assert {one["aria-labelledby"] for one in tags["section"]} <= ids
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [EVIL, "</SCRIPT >", "<!--<script>", "]]>", "\u2028\u2029", "&lt;", "\\u003c", "\U0001f600"],
 )
