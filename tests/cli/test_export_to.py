@@ -186,7 +186,7 @@ def test_a_failed_export_leaves_nothing(
 METRICS = ("f1(macro)", "f1[macro]", "..", "", "a//b", "über", "x" * 300, "plain_1.2")
 
 
-@pytest.mark.parametrize("to", ["mlflow", "tensorboard"])
+@pytest.mark.parametrize("to", [pytest.param("mlflow", marks=pytest.mark.thorough), "tensorboard"])
 def test_metrics_of_any_name_are_written(to: str, dynabro: Dynabro, results: Path) -> None:
     pytest.importorskip(to)
     for name in METRICS:

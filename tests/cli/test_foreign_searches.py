@@ -4,6 +4,7 @@ every other command ends in a line.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -22,12 +23,22 @@ trials: 3
 """
 
 
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for databases that are made by the first test that needs them."""
+    return tmp_path_factory.mktemp("originals")
+
+
 @pytest.fixture
-def searched(folder: Path, dynabro: Dynabro) -> Path:
-    (folder / "v.yaml").write_text(FILE)
-    assert dynabro("search", "v.yaml", "--db", "f.db", "--jobs", "0").code == 0
-    other = ("--workers", "5", "--byzantine", "1", "--method", "sgd", "--db", "m.db")
-    assert dynabro("run", "--task", "quadratic", "--budget", "20", *other).code == 0
+def searched(folder: Path, dynabro: Dynabro, originals: Path) -> Path:
+    """A folder with the databases of a search and of a run."""
+    if not list(originals.iterdir()):
+        (folder / "v.yaml").write_text(FILE)
+        assert dynabro("search", "v.yaml", "--db", "f.db", "--jobs", "0").code == 0
+        other = ("--workers", "5", "--byzantine", "1", "--method", "sgd", "--db", "m.db")
+        assert dynabro("run", "--task", "quadratic", "--budget", "20", *other).code == 0
+        shutil.copytree(folder, originals, dirs_exist_ok=True)
+    shutil.copytree(originals, folder, dirs_exist_ok=True)
     return folder
 
 

@@ -1014,7 +1014,14 @@ def test_a_repetition_that_goes_wrong_keeps_the_result(
 
 
 @pytest.mark.parametrize("utf8", [True, False])
-@pytest.mark.parametrize("words", [("--db", "ü.db"), ("--db", "ß/ü.db"), ("--save-model", "ü.pt")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("--db", "ü.db"), marks=pytest.mark.thorough),
+        ("--db", "ß/ü.db"),
+        pytest.param(("--save-model", "ü.pt"), marks=pytest.mark.thorough),
+    ],
+)
 def test_a_name_that_python_does_not_read_as_utf8(
     words: tuple[str, str], utf8: bool, folder: Path
 ) -> None:

@@ -237,7 +237,14 @@ def test_the_section_of_the_report(dynabro: Dynabro, searched: Path, folder: Pat
 
 
 @pytest.mark.parametrize(
-    "text", ["minimize: [1]", "minimize:", "then: [1]", "then: {seeds: 5, x: 1}"]
+    "text",
+    [
+        "minimize: [1]",
+        *(
+            pytest.param(text, marks=pytest.mark.thorough)
+            for text in ("minimize:", "then: [1]", "then: {seeds: 5, x: 1}")
+        ),
+    ],
 )
 def test_a_search_that_cannot_be_read_breaks_no_page(
     dynabro: Dynabro, searched: Path, folder: Path, text: str

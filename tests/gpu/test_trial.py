@@ -207,7 +207,7 @@ SAY = "import json\nfor name in {names}: print(json.dumps({{name: {why!r}}}), fl
         ),
         (
             SAY.format(names=KERNELS[:1], why="") + "import time; time.sleep(100)",
-            dict.fromkeys(KERNELS, "its trial ended after 20 s") | {KERNELS[0]: ""},
+            dict.fromkeys(KERNELS, "its trial ended after 5 s") | {KERNELS[0]: ""},
             1,
         ),
         ("raise RuntimeError('CUDA-capable device(s) is/are busy')", {}, 2),
@@ -219,7 +219,7 @@ def test_the_outcome_of_a_trial_is_kept(
     text: str, expected: dict[str, str], times: int, tried: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But not if the trial could not begin, or was killed."""
-    monkeypatch.setattr(gpu_kernels, "TRIAL_SECONDS", 20.0 if "sleep" in text else 100.0)
+    monkeypatch.setattr(gpu_kernels, "TRIAL_SECONDS", 5.0 if "sleep" in text else 100.0)
     tried.be(text)
     assert gpu_kernels.trial(GPU) == expected
     assert gpu_kernels.trial(GPU) == expected

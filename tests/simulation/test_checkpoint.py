@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 import os
@@ -396,21 +397,28 @@ WRONG_VALUES = [
 ]
 
 
+@functools.cache
+def checkpointed() -> tuple[Run, bytes, str]:
+    """A run, a checkpoint of it after three rounds, and what is stored of it."""
+    run = resolve(RunSpec(**DIGITS, method="momentum", attack="gaussian"))
+    _, checkpoint = interrupted(run, 3)
+    return run, checkpoint.data, repr(rows(made(run)))
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     WRONG_VALUES,
     ids=[str(n) for n in range(len(WRONG_VALUES))],
 )
 def test_a_checkpoint_with_a_value_of_another_kind_is_not_used(place: str, value: Any) -> None:
-    run = resolve(RunSpec(**DIGITS, method="momentum", attack="gaussian"))
-    _, checkpoint = interrupted(run, 3)
-    content = torch.load(io.BytesIO(checkpoint.data), weights_only=True)
+    run, data, whole = checkpointed()
+    content = torch.load(io.BytesIO(data), weights_only=True)
     happened = made(run, resume=rewritten(b"", changed_in(content, place, value)))
     assert isinstance(happened[0], events.Started)
     assert happened[0].resumed is None
     assert happened[0].unused is not None
     assert happened[0].unused.startswith("the checkpoint")
-    assert repr(rows(happened)) == repr(rows(made(run)))
+    assert repr(rows(happened)) == whole
 
 
 @pytest.mark.thorough

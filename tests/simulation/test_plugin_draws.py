@@ -249,6 +249,7 @@ def test_a_run_is_determined_by_its_seed_and_leaves_the_generators(case: str) ->
     assert resumed == losses(first)[-len(resumed) :]
 
 
+@pytest.mark.thorough
 def test_processes_and_this_process_draw_the_same(tmp_path: Path) -> None:
     grid = [
         {**CASES[name], "seed": 3} for name in ("rule", "strategy", "data set", "a drawn state")

@@ -58,6 +58,7 @@ def test_sql_knows_the_classes_of_the_tasks(tmp_path: Path) -> None:
             assert shape.classes == count
 
 
+@pytest.mark.thorough
 def test_every_command_has_the_same_mean(folder: Path, dynabro: Dynabro) -> None:
     """Two of three runs of SGD diverged, with other last accuracies than guessing."""
     rows = planned("digits-periodic", *SMALL, *ONE, "seeds=0..2")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
 from dynabro_cli.components.api import make_aggregator, make_attack
+from tests.components.theirs import attacks, byzfl, needs_byzfl
 from tests.tables import each_row
 
-byzfl = pytest.importorskip("byzfl")
-attacks = importlib.import_module("byzfl.attacks.attacks")
+pytestmark = needs_byzfl
+
 
 M, F, D = 9, 3, 40
 BYZANTINE = torch.arange(M) >= M - F
@@ -28,11 +27,11 @@ def vectors(seed: int) -> tuple[Tensor, Tensor]:
 
 
 SAME: dict[str, tuple[str, Any]] = {
-    "ipm": ("ipm:epsilon=0.7", lambda: attacks.InnerProductManipulation(tau=0.7)),
-    "foe": ("foe:epsilon=2", lambda: attacks.InnerProductManipulation(tau=2.0)),
-    "sign flip of the mean": ("foe", lambda: attacks.SignFlipping()),
-    "mimic": ("mimic:worker=2", lambda: attacks.Mimic(epsilon=2)),
-    "inf": ("inf", lambda: attacks.Inf()),
+    "ipm": ("ipm:epsilon=0.7", lambda: attacks().InnerProductManipulation(tau=0.7)),
+    "foe": ("foe:epsilon=2", lambda: attacks().InnerProductManipulation(tau=2.0)),
+    "sign flip of the mean": ("foe", lambda: attacks().SignFlipping()),
+    "mimic": ("mimic:worker=2", lambda: attacks().Mimic(epsilon=2)),
+    "inf": ("inf", lambda: attacks().Inf()),
 }
 
 
@@ -49,15 +48,15 @@ def test_alie_with_the_other_sign() -> None:
     own, honest = vectors(1)
     sent = make_attack("alie:z=-1.5", workers=M)(own, BYZANTINE)[M - 1]
     torch.testing.assert_close(
-        sent, attacks.ALittleIsEnough(tau=1.5)(honest).double(), rtol=1e-5, atol=1e-5
+        sent, attacks().ALittleIsEnough(tau=1.5)(honest).double(), rtol=1e-5, atol=1e-5
     )
 
 
 RULES: dict[str, tuple[str, Any]] = {
-    "cwtm": ("cwtm", lambda: byzfl.TrMean(f=F)),
-    "cwmed": ("cwmed", lambda: byzfl.Median()),
-    "mean": ("mean", lambda: byzfl.Average()),
-    "krum": ("krum:neighbours=m-f-1", lambda: byzfl.Krum(f=F)),
+    "cwtm": ("cwtm", lambda: byzfl().TrMean(f=F)),
+    "cwmed": ("cwmed", lambda: byzfl().Median()),
+    "mean": ("mean", lambda: byzfl().Average()),
+    "krum": ("krum:neighbours=m-f-1", lambda: byzfl().Krum(f=F)),
 }
 
 
@@ -69,11 +68,11 @@ def test_optimal(attack: str, seed: int, nnm: bool, rule: str) -> None:
     """The same search; ALIE's on the negated vectors, whose aggregates are the negated ones."""
     own, honest = vectors(seed)
     text, theirs = RULES[rule]
-    before = [byzfl.NNM(f=F)] if nnm else []
+    before = [byzfl().NNM(f=F)] if nnm else []
     kind = (
-        attacks.Optimal_InnerProductManipulation
+        attacks().Optimal_InnerProductManipulation
         if attack == "ipm"
-        else attacks.Optimal_ALittleIsEnough
+        else attacks().Optimal_ALittleIsEnough
     )
     searched = kind(agg=theirs(), pre_agg_list=before, f=F)
     expected = searched(honest) if attack == "ipm" else -searched(-honest)

@@ -94,6 +94,7 @@ def test_curves_are_read_in_portions(
         sizes.clear()
 
 
+@pytest.mark.thorough
 def test_a_report_loads_no_torch(real_database: Path, tmp_path: Path) -> None:
     """Torch alone takes 500 MB."""
     program = """
