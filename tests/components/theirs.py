@@ -16,7 +16,7 @@ needs_byzfl = pytest.mark.skipif(
 
 @functools.cache
 def byzfl() -> Any:
-    """Return ByzFL; its import takes two seconds, so it is not imported while tests are collected."""
+    """Return ByzFL; its import takes two seconds, so the collection of tests does without."""
     return importlib.import_module("byzfl")
 
 
