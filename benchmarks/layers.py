@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from benchmarks.floor import Case, noise
 from benchmarks.measuring import in_turn, machine, peak, table
 from dynabro_cli.components.registries import REGISTRIES
-from dynabro_cli.gradients.kernels import conv_weights, norm
-from dynabro_cli.gradients.layers import fusible
+from dynabro_cli.gradients.kernels import conv_weights, fusible
+from dynabro_cli.gradients.layers import norm
 from dynabro_cli.gradients.layers.twin import twin
 from dynabro_cli.gradients.layers.worker_layers import Shared, WorkerConv2d
 from dynabro_cli.gradients.memory import keep_pages

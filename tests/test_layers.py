@@ -18,6 +18,7 @@ STORE = [
     module.name
     for module in pkgutil.walk_packages(dynabro_cli.runs.store.__path__, "dynabro_cli.runs.store.")
 ]
+EXAMPLE = Path(__file__).parents[1] / "results.db.example"
 LIGHT = ("torch", "torchvision", "sqlalchemy", "pandas", "matplotlib", "sklearn")
 
 
@@ -72,6 +73,33 @@ def test_the_database_is_read_without_torch() -> None:
     } <= set(STORE)
     modules = loaded("import " + ", ".join(STORE))
     assert "sqlalchemy" in modules
+    assert modules.isdisjoint({"torch", "torchvision", "sklearn"})
+
+
+def test_stored_runs_are_shown_and_drawn_without_torch(tmp_path: Path) -> None:
+    where = ["--sweep", "digits-periodic"]
+    commands = [
+        ["runs", *where],
+        ["show", "1"],
+        ["status"],
+        ["query", "SELECT count(*) FROM runs"],
+        ["compare", "--all", "method", *where],
+        ["plot", "final", *where, "--out", str(tmp_path)],
+        ["plot", "matrix", *where, "--out", str(tmp_path)],
+    ]
+    program = f"""
+import sys
+from dynabro_cli.cli.app import main
+for arguments in {commands!r}:
+    sys.argv = ["dynabro", *arguments, "--db", {str(EXAMPLE)!r}]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code in (0, None), (arguments, end.code)
+"""
+    modules = loaded(program)
+    assert len([*tmp_path.glob("*.png")]) == 2
+    assert {"sqlalchemy", "matplotlib"} <= modules
     assert modules.isdisjoint({"torch", "torchvision", "sklearn"})
 
 

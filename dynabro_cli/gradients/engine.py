@@ -26,10 +26,11 @@ from torch.utils._pytree import tree_leaves
 from dynabro_cli.core.machine.gpu_kernels import KernelOffError, triton_works
 from dynabro_cli.gradients.agreement import choose
 from dynabro_cli.gradients.generators import generators_kept, seed_generators
-from dynabro_cli.gradients.kernels import conv_weights, linear, norm
-from dynabro_cli.gradients.kernels.conv_block import compile_blocks, without_block
+from dynabro_cli.gradients.kernels import conv_weights, linear
+from dynabro_cli.gradients.kernels.fusible import accurate
+from dynabro_cli.gradients.layers import norm
 from dynabro_cli.gradients.layers.chain import Chain, chain_of
-from dynabro_cli.gradients.layers.fusible import accurate
+from dynabro_cli.gradients.layers.conv_block import compile_blocks, without_block
 from dynabro_cli.gradients.layers.twin import UnsupportedError, is_random, twin
 from dynabro_cli.gradients.layers.worker_layers import Shared
 from dynabro_cli.gradients.memory import free_memory

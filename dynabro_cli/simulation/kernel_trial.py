@@ -16,7 +16,7 @@ from dynabro_cli.components.aggregators import _order, gm, signguard
 from dynabro_cli.core.machine import gpu_kernels
 from dynabro_cli.core.vectors.gram import around, gram
 from dynabro_cli.core.vectors.means import weighted
-from dynabro_cli.gradients.kernels import norm
+from dynabro_cli.gradients.layers import norm
 
 WORKERS, DIMENSION = 17, 1000
 

@@ -38,8 +38,8 @@ from dynabro_cli.core.vectors import _mean_kernel
 from dynabro_cli.core.vectors.gram import around, gram
 from dynabro_cli.core.vectors.means import weighted
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
-from dynabro_cli.gradients.kernels import dropout_kernel, norm, norm_kernel
-from dynabro_cli.gradients.layers import fusible
+from dynabro_cli.gradients.kernels import dropout_kernel, fusible, norm_kernel
+from dynabro_cli.gradients.layers import norm
 from tests.gradients.norm_results import limits, results
 
 U = 2.0**-24

@@ -19,7 +19,7 @@ from torch import nn
 
 from dynabro_cli.core.machine import gpu_kernels
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
-from dynabro_cli.gradients.kernels import norm
+from dynabro_cli.gradients.layers import norm
 from dynabro_cli.simulation import kernel_trial
 from tests.gpu.kernels import convert, draw, interpret, interpreter
 

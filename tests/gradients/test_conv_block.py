@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from dynabro_cli.core.errors import RunError
 from dynabro_cli.core.machine import native
 from dynabro_cli.gradients import WorkerGradients
-from dynabro_cli.gradients.kernels import conv_block
-from dynabro_cli.gradients.kernels.conv_block import Compiled, ConvBlock, Shape, blocks_of
+from dynabro_cli.gradients.layers import conv_block
+from dynabro_cli.gradients.layers.conv_block import Compiled, ConvBlock, Shape, blocks_of
 from dynabro_cli.gradients.layers.twin import twin
 from dynabro_cli.gradients.layers.worker_layers import Shared
 from tests.gradients.worker_by_worker import CLASSES, generator, registered, seeded

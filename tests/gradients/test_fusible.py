@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
-from dynabro_cli.gradients.layers.fusible import Functions
+from dynabro_cli.gradients.kernels.fusible import Functions
 from dynabro_cli.gradients.layers.twin import join
 from tests.tables import each_row
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from dynabro_cli.core.machine import native
 from dynabro_cli.gradients import WorkerGradients
-from dynabro_cli.gradients.kernels import norm
-from dynabro_cli.gradients.layers import fusible
+from dynabro_cli.gradients.kernels import fusible
+from dynabro_cli.gradients.layers import norm
 from tests.gradients.norm_results import EPS, limits, results
 
 pytestmark = [

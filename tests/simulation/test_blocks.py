@@ -23,7 +23,7 @@ from dynabro_cli.core.events import (
 )
 from dynabro_cli.core.machine import native
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.gradients.kernels import conv_block
+from dynabro_cli.gradients.layers import conv_block
 from dynabro_cli.simulation.setup import simulate_run
 
 pytestmark = [

@@ -1,3 +1,1 @@
-"""Kernels of the layers: on a CPU a source file in C++ and a module that calls it with tensors, on
-a GPU ``*_kernel.py``.
-"""
+"""Functions of the layers: in C++ with a module that calls it, or in Triton (``*_kernel.py``)."""

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from dynabro_cli.core.lazy import torch
 from dynabro_cli.core.machine import gpu_kernels
-from dynabro_cli.gradients.layers import fusible
+from dynabro_cli.gradients.kernels import fusible
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,1 +1,1 @@
-"""Stand-ins for layers that keep the workers' gradients separate."""
+"""Stand-ins for layers that keep the workers' gradients separate, and those with kernels."""

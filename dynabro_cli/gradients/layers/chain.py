@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dynabro_cli.gradients.kernels.conv_block import Compiled, ConvBlock
+from dynabro_cli.gradients.layers.conv_block import Compiled, ConvBlock
 from dynabro_cli.gradients.layers.worker_layers import WorkerLinear
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from dynabro_cli.gradients.kernels.conv_block import ConvBlock
+from dynabro_cli.gradients.layers.conv_block import ConvBlock
 from dynabro_cli.gradients.layers.worker_layers import (
     Shared,
     WorkerConv2d,

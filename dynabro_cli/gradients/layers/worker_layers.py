@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from dynabro_cli.gradients.kernels import conv_weights, linear
+from dynabro_cli.gradients.kernels.fusible import Functions
 from dynabro_cli.gradients.layers.at_once import Geometry, weight_gradients
-from dynabro_cli.gradients.layers.fusible import Functions
 from dynabro_cli.gradients.memory import send
 
 

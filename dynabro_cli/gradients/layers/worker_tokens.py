@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from dynabro_cli.gradients.layers.fusible import accurate
+from dynabro_cli.gradients.kernels.fusible import accurate
 from dynabro_cli.gradients.layers.worker_layers import Shared, WorkerLayer, sum_rows
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from dynabro_cli.core.machine import gpu_kernels, native
-from dynabro_cli.gradients.layers import fusible
-from dynabro_cli.gradients.layers.fusible import Functions, Kept
+from dynabro_cli.gradients.kernels import fusible
+from dynabro_cli.gradients.kernels.fusible import Functions, Kept
 from dynabro_cli.gradients.layers.twin import join
 from dynabro_cli.gradients.layers.worker_layers import Shared
 from dynabro_cli.gradients.layers.worker_norms import WorkerBatchNorm2d

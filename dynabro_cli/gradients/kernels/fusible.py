@@ -1,5 +1,5 @@
-"""Batch normalisation, the ReLU before it, and dropout, as functions without state; kernels replace
-them (``kernels``).
+"""Batch normalisation, the ReLU before it, and dropout, as functions without state; other kernels
+replace them.
 
 Without kernels, each operation reads and writes all activations.
 
