@@ -1,1 +1,1 @@
-"""Answers of stored runs: statistics, figures, reports, exports, and the paper's bounds."""
+"""Read stored runs: statistics, figures, reports, exports, and the bounds of the paper."""

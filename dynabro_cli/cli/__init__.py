@@ -1,1 +1,1 @@
-"""The command line: one module per command, without logic."""
+"""Commands: each module has the options of a family of commands, calls one function, and prints."""

@@ -1,1 +1,1 @@
-"""All parts of which a run is made, by kind, and the functions that make them from their text."""
+"""Components of a run, a folder for each kind, and functions that make them from their texts."""

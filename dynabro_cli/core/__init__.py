@@ -1,3 +1,3 @@
-"""Parts that every floor uses: errors, random streams, the machine, vectors, and how components
-are declared.
+"""Code that all folders share: errors, events, random streams, the machine, vectors, and the
+registration of components.
 """

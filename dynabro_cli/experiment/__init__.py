@@ -1,1 +1,1 @@
-"""A run: its fields, their defaults, its key, and the parts that it is built from."""
+"""A run before it is made: its fields, defaults, key and components; and the files of sweeps."""

@@ -1,1 +1,1 @@
-"""Runs are made here: processes that compute them, searches, and the database that keeps them."""
+"""Make runs and keep them: processes, searches, the database, and the display of their progress."""

@@ -1,4 +1,4 @@
-"""Simulation of one run: a generator of events from a spec, without SQL, terminal or executors."""
+"""Simulate one run: a generator of events, without SQL, terminal or executors."""
 
 from dynabro_cli.core.registration.digests import keep_sources
 

@@ -1,3 +1,1 @@
-"""Sweeps and searches: their files, their runs, the forecast of time and space, and the choice of
-hyper-parameters.
-"""
+"""Files of sweeps and searches, and the runs that they describe."""

@@ -1,1 +1,1 @@
-"""Executors: an executor decides where simulations run, and passes their events to the recorder."""
+"""Executors decide where simulations run, and pass their events to the recorder."""

@@ -1,1 +1,1 @@
-"""The results database: tables, the one writer, and the readers. Knows nothing of torch."""
+"""The results database: its tables, one writer, and readers. It does not load torch."""

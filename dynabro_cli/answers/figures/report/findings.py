@@ -13,7 +13,8 @@ from sqlalchemy import Engine
 
 from dynabro_cli.answers.analysis.columns import COLUMNS, RULE, TUNING, name_of, whole_rule
 from dynabro_cli.answers.analysis.diverged import share
-from dynabro_cli.answers.analysis.ranking import DEFENCE, Pair, Ranking, number, ranking
+from dynabro_cli.answers.analysis.layout import DEFENCE
+from dynabro_cli.answers.analysis.ranking import Pair, Ranking, number, ranking
 from dynabro_cli.answers.analysis.results import Results
 from dynabro_cli.answers.analysis.searches import Searches, file_of, numbers_of, read_searches
 from dynabro_cli.answers.figures._panels import finite_limits
