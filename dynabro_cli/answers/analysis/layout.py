@@ -26,7 +26,7 @@ DEFENCE = ("method", "pre_aggregators", "aggregator")
 """Fields that a defender chooses, and that a matrix compares."""
 ADVERSARY = ("attack", "attack_entry", "switching", "clock", "byzantine", "participation")
 """Fields that an adversary chooses, and that are the columns of a matrix."""
-MOST_ROWS, MOST_COLUMNS = 20, 20
+MOST = 20
 """Most rows before methods have a matrix each, and most columns before switching strategies do."""
 
 
@@ -54,12 +54,11 @@ def layout_of(
     """
     varied = {name for name in COLUMNS if runs[name].nunique(dropna=False) > 1}
     varied |= {CHAIN for name in varied if whole_rule(name, runs) == RULE}
-    names = tuple(rows) or tuple(
-        name for name in DEFENCE if name in varied and name not in (*columns, *panels)
-    )
+    free = varied.difference(columns, panels)
     names = (
-        names
-        or tuple(name for name in TUNING if name in varied and name not in (*columns, *panels))[:1]
+        tuple(rows)
+        or tuple(name for name in DEFENCE if name in free)
+        or tuple(name for name in TUNING if name in free)[:1]
         or ("method",)
     )
     shown = {*names, *([*DEFENCE[1:]] if RULE in names else ())}
@@ -68,29 +67,18 @@ def layout_of(
     chosen = [name for name in ADVERSARY if name in varied and name not in placed]
     across = tuple(columns) or tuple(naming(runs, (), chosen))
     across = across or tuple(name for name in ("attack", "switching") if name not in shown)[:1]
-    if (
-        not rows
-        and not panels
-        and "method" in names
-        and len(names) > 1
-        and _count(runs, names) > MOST_ROWS
-    ):
+    if not rows and not panels and _crowded(runs, names, "method"):
         names, above = tuple(name for name in names if name != "method"), (*above, "method")
-    if (
-        not columns
-        and not panels
-        and "switching" in across
-        and len(across) > 1
-        and _count(runs, across) > MOST_COLUMNS
-    ):
+    if not columns and not panels and _crowded(runs, across, "switching"):
         across, above = tuple(name for name in across if name != "switching"), (*above, "switching")
     rest = naming(runs, (*names, *across, *above))
     tuned = tuple(name for name in rest if name in TUNING and not rows)
     return Layout((*names, *tuned), across, (*above, *(name for name in rest if name not in tuned)))
 
 
-def _count(runs: pd.DataFrame, names: Sequence[str]) -> int:
-    return len(runs[list(names)].drop_duplicates())
+def _crowded(runs: pd.DataFrame, names: Sequence[str], name: str) -> bool:
+    """Return True if ``name`` and other fields have more values than a matrix can show."""
+    return name in names and len(names) > 1 and len(runs[list(names)].drop_duplicates()) > MOST
 
 
 def labelled(runs: pd.DataFrame, names: Sequence[str]) -> pd.Series[Any]:

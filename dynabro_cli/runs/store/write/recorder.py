@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import json
-import math
 import os
 import time
 import warnings
@@ -36,10 +35,6 @@ from dynabro_cli.runs.store.ownership import (
 from dynabro_cli.runs.store.tables import (
     RERUN_SUFFIX,
     RESULT_STATUSES,
-    evaluations,
-    identities,
-    metrics,
-    rounds,
     runs,
     worker_labels,
 )
@@ -57,6 +52,7 @@ from dynabro_cli.runs.store.write.standing import (
     take_place,
 )
 from dynabro_cli.runs.store.write.transactions import KeptConnection, transact
+from dynabro_cli.runs.store.write.waiting_rows import WaitingRows, counts, cut, finite
 
 COMMIT_SECONDS = 1.0
 """Least time between two commits of rows, because a commit waits for the disk. It is not
@@ -120,9 +116,7 @@ class Recorder:
         self._run_id: int | None = None
         self._key, self._versions = "", "{}"
         self._resumption: _Resumption | None = None
-        self._rounds: list[events.Round] = []
-        self._evaluations: list[events.Evaluated] = []
-        self._identities: list[events.Identity] = []
+        self._waiting = WaitingRows()
         self._last_commit = self._started = 0.0
         self._totals = events.Totals(0, 0, 0, 0)
         self._old_files: list[str] = []
@@ -183,12 +177,12 @@ class Recorder:
         if isinstance(event, events.Started):
             self._start(event)
         elif isinstance(event, events.RoundsDone):
-            self._rounds += event.rounds
-            self._identities += event.identities
+            self._waiting.rounds += event.rounds
+            self._waiting.identities += event.identities
             self._totals = event.totals
             self._commit_if_due()
         elif isinstance(event, events.Evaluated):
-            self._evaluations.append(event)
+            self._waiting.evaluations.append(event)
             self._commit_if_due()
         elif isinstance(event, events.Checkpointed):
             self._save(event)
@@ -279,7 +273,7 @@ class Recorder:
 
     def _start(self, event: events.Started) -> None:
         began = self._last_commit = time.monotonic()
-        self._rounds, self._evaluations, self._identities, self._attempts = [], [], [], []
+        self._waiting, self._attempts = WaitingRows(), []
         self._totals, self._model = event.resumed or events.Totals(0, 0, 0, 0), {}
         failpoint("before-claim")
         before = transact(self._engine, lambda connection: self._claim(connection, event))
@@ -351,7 +345,7 @@ class Recorder:
         run_id: int = row["id"]
         done = self._totals.rounds
         first = done if columns["clock"] == "round" else self._totals.budget_spent
-        _cut(connection, run_id, done, done + 1, first)
+        cut(connection, run_id, done, done + 1, first)
         self._versions = continued(
             versions_of(connection, row["environment_id"]), columns["versions"], done
         )
@@ -383,7 +377,7 @@ class Recorder:
             self._engine, lambda connection: self._write(connection, changes, ending, complete)
         )
         failpoint("after-commit")
-        self._rounds, self._evaluations, self._identities, self._attempts = [], [], [], []
+        self._waiting, self._attempts = WaitingRows(), []
         self._last_commit = time.monotonic()
 
     def _write(
@@ -411,35 +405,12 @@ class Recorder:
                 return
             raise self._lost(connection)
         if before:  # an attempt that was not answered may have stored the rows
-            first = [
-                items[0].round if items else None for items in (self._rounds, self._evaluations)
-            ]
-            tick = self._identities[0].tick if self._identities else None
-            _cut(connection, self._run_id, first[0], first[1], tick)
-        self._insert(connection, self._run_id)
+            self._waiting.remove(connection, self._run_id)
+        self._waiting.insert(connection, self._run_id)
         if complete:
             switch_recovery.store(connection, self._run_id)
             take_place(connection, self._run_id)
             row_digests.store(connection, self._run_id)
-
-    def _insert(self, connection: Connection, run_id: int) -> None:
-        """Insert the rows of the events since the last commit."""
-        new_evaluations = [row_of(run_id, item) for item in self._evaluations]
-        new_metrics = [
-            {"run_id": run_id, "round": row["round"], "name": name, "value": finite(value)}
-            for row in new_evaluations
-            for name, value in row.pop("metrics")
-        ]
-        for table, rows in (
-            (rounds, [row_of(run_id, item) for item in self._rounds]),
-            (identities, [row_of(run_id, item) for item in self._identities]),
-            (evaluations, new_evaluations),
-            (metrics, new_metrics),
-        ):
-            if table is evaluations:
-                failpoint("mid-batch")
-            if rows:
-                connection.execute(insert(table), rows)
 
     def _has_ended(self, connection: Connection, attempts: Sequence[dt.datetime]) -> bool:
         """Return True if one of this recorder's earlier attempts has stored the run's end: only the
@@ -481,29 +452,6 @@ class Recorder:
         self._run_id = None
 
 
-def _cut(
-    connection: Connection,
-    run_id: int,
-    round_: int | None,
-    evaluation: int | None,
-    tick: int | None,
-) -> None:
-    """Delete a run's rows from a round, an evaluation with its metrics, and a tick on; None: keep
-    all of them.
-    """
-    columns = (
-        (rounds.c.round, round_),
-        (evaluations.c.round, evaluation),
-        (metrics.c.round, evaluation),
-        (identities.c.tick, tick),
-    )
-    for column, first in columns:
-        if first is not None:
-            connection.execute(
-                delete(column.table).where(column.table.c.run_id == run_id, column >= first)
-            )
-
-
 def continued(before: str, now: str, rounds_done: int) -> str:
     """Return the versions of a resumed run: the current versions, and earlier ones if they
     differ.
@@ -520,37 +468,8 @@ def continued(before: str, now: str, rounds_done: int) -> str:
     return canonical_json(new | ({"continued": history} if history else {}))
 
 
-def counts(totals: events.Totals) -> dict[str, Any]:
-    """Return the counting columns of ``runs``."""
-    return {name: finite(value) for name, value in vars(totals).items()}
-
-
-def row_of(
-    run_id: int | None, item: events.Round | events.Evaluated | events.Identity
-) -> dict[str, Any]:
-    values = {
-        name: value if name == "metrics" else _stored(value) for name, value in vars(item).items()
-    }
-    return {"run_id": run_id} | values
-
-
-def _stored(value: Any) -> Any:
-    """Return a value as its column stores it: several numbers, of a model or of workers, as compact
-    JSON.
-    """
-    return (
-        json.dumps([*map(finite, value)], separators=(",", ":"))
-        if isinstance(value, tuple)
-        else finite(value)
-    )
-
-
 def cut_text(error: str) -> str:
     """Return the end of a message, without the one character that PostgreSQL's text type does not
     have.
     """
     return error[-4000:].replace("\0", "\ufffd")
-
-
-def finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
