@@ -460,7 +460,7 @@ def test_a_kernel_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_kernels_have_a_control(call: Any) -> None:
-    code, out, _ = call("kernels", "--case", "digits-cwtm", "--kernel", "_order", "--repeats", "1")
+    code, out, _ = call("kernels", "--case", "digits-cwtm", "--kernel", "order", "--repeats", "1")
     assert code == 0
     (row,) = rows(out)
     assert list(row) == ["cell", "ms a round", "again", "without order"]
