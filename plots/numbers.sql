@@ -652,6 +652,54 @@ FROM (SELECT * FROM threshold_verdicts ORDER BY v DESC);
 -- query: dynamic_mnist
 SELECT iif(count(*), '![mnist-dynamic-rounds](../mnist-dynamic-rounds.png)', 'The same sweep on MNIST, `mnist-dynamic-rounds`, has no runs yet.') AS picture FROM counted WHERE sweep = 'mnist-dynamic-rounds';
 
+-- setup: the phase diagram, by the rule in its sweep
+CREATE TABLE phase_names AS SELECT column1 AS method, column2 AS name FROM (VALUES ('sgd', 'SGD'), ('momentum', 'momentum 0.9'), ('dynabro', 'DynaBRO'), ('dynabro:filter=option1', 'DynaBRO, option 1'), ('dynabro:filter=adaptive', 'DynaBRO, adaptive'));
+CREATE TABLE phase_runs AS
+  SELECT r.method, r.attack, c.changes, r.seed, r.final_accuracy AS accuracy, r.status = 'diverged' AS diverged
+  FROM counted AS r JOIN csv_digits_phase_diagram AS c USING (method, attack, switching) WHERE r.run_key IN (SELECT run_key FROM csv_digits_phase_diagram_runs);
+CREATE TABLE phase_pairs AS  -- a version of DynaBRO (a) against SGD or momentum (b) at equal seeds, with Holm's p over all numbers, attacks and pairs
+  WITH pairs AS (SELECT ours.method, theirs.method AS rival, attack, changes, count(*) AS n, avg(ours.accuracy) AS a, avg(theirs.accuracy) AS b, coalesce(paired_p(ours.accuracy - theirs.accuracy), 1) AS p
+                 FROM phase_runs AS ours JOIN phase_runs AS theirs USING (attack, changes, seed) WHERE ours.method LIKE 'dynabro%' AND theirs.method NOT LIKE 'dynabro%' GROUP BY ours.method, rival, attack, changes)
+  SELECT *, min(1, max(steps) OVER (ORDER BY p)) AS holm FROM (SELECT *, p * (count(*) OVER () + 1 - rank() OVER (ORDER BY p)) AS steps FROM pairs);
+CREATE TABLE phase_verdicts AS  -- a version of DynaBRO under an attack: it pays if it is above SGD and momentum, and costs if it is below them
+  SELECT name, attack, changes, a, max(b) FILTER (WHERE rival = 'sgd') AS sgd, max(b) FILTER (WHERE rival = 'momentum') AS momentum, max(holm) AS holm, min(a > b) AS above, min(a > b AND holm <= 0.05) AS pays, min(a < b AND holm <= 0.05) AS costs
+  FROM phase_pairs JOIN phase_names USING (method) GROUP BY name, attack, changes HAVING count(*) = 2;
+CREATE TABLE phase_borne AS  -- the largest number of dynamic rounds that is borne, and the next one
+  WITH cells AS (SELECT r.method, attack, r.changes, avg(o.accuracy) >= 0.5 AND avg(o.accuracy - r.accuracy) <= 0.05 AND max(o.accuracy - r.accuracy) <= 0.1 AND NOT max(r.diverged) AS borne
+                 FROM phase_runs AS r JOIN phase_runs AS o USING (method, attack, seed) WHERE o.changes = 0 AND r.changes > 0 AND method LIKE 'dynabro%' GROUP BY r.method, attack, r.changes),
+       so_far AS (SELECT *, min(borne) OVER (PARTITION BY method, attack ORDER BY changes) AS all_borne FROM cells)
+  SELECT name, method, attack, printf('%d', coalesce(max(changes) FILTER (WHERE all_borne), 0)) || coalesce(printf(', not %d', min(changes) FILTER (WHERE NOT all_borne)), ' or more') AS words FROM so_far JOIN phase_names USING (method) GROUP BY name, attack;
+CREATE TABLE phase_pilot AS  -- the attack of the pilot with the lowest mean
+  SELECT name, method, attack, mean FROM (SELECT method, attack, avg(final_accuracy) AS mean, rank() OVER (PARTITION BY method ORDER BY avg(final_accuracy)) AS place FROM counted WHERE sweep = 'digits-phase-diagram-pilot' GROUP BY method, attack)
+  JOIN phase_names USING (method) WHERE place = 1;
+
+-- query: phase
+SELECT (SELECT count(*) FROM phase_pairs) AS tests, count(*) FILTER (WHERE pays) AS pays, count(*) AS cells, count(*) FILTER (WHERE costs) AS costs,
+       (SELECT count(*) || ' runs, ' || count(DISTINCT seed) || ' seeds' FROM phase_runs) AS runs,
+       iif(sum(pays), 'yes, under ' || (SELECT group_concat(DISTINCT '`' || attack || '`') FROM phase_verdicts WHERE pays) || ' at ' || (SELECT group_concat(changes, ', ') FROM (SELECT DISTINCT changes FROM phase_verdicts WHERE pays ORDER BY 1)) || ' changes', 'not decided') AS answer,
+       iif(sum(pays AND attack IN ('sf', 'alie')), 'some', 'no') AS others,
+       (SELECT group_concat(name || ' (' || at || ')', '; ') FROM (SELECT name, group_concat(changes, ', ') AS at FROM (SELECT * FROM phase_verdicts WHERE pays ORDER BY changes) GROUP BY name)) AS versions,
+       (SELECT group_concat('`' || attack || '` ' || part, ', ') FROM (SELECT attack, count(*) AS part FROM phase_verdicts WHERE costs GROUP BY attack ORDER BY attack DESC)) AS by_attack
+FROM phase_verdicts;
+
+-- query: phase_above
+SELECT attack, changes, printf('%.3f', sgd) AS "SGD", printf('%.3f', momentum) AS "momentum 0.9",
+       coalesce(group_concat(printf('%s %.3f (p = %.2g)', name, a, holm), '; ') FILTER (WHERE pays), '-') AS "MLMC pays",
+       coalesce(group_concat(printf('%s %.3f (p = %.2g)', name, a, holm), '; ') FILTER (WHERE NOT pays), '-') AS "above both, not decided"
+FROM (SELECT * FROM phase_verdicts WHERE above ORDER BY name) GROUP BY attack, changes ORDER BY attack DESC, changes;
+
+-- query: phase_bears
+SELECT name AS method, max(words) FILTER (WHERE b.attack = 'sf') AS "sf", max(words) FILTER (WHERE b.attack = 'alie') AS "alie", max(words) FILTER (WHERE b.attack = 'optimal-ipm') AS "optimal-ipm", coalesce(max(words) FILTER (WHERE b.attack = 'optimal-alie'), '-') AS "optimal-alie",
+       (SELECT printf('%s: %s', p.attack, (SELECT words FROM phase_borne AS w WHERE w.method = p.method AND w.attack = p.attack)) FROM phase_pilot AS p WHERE p.method = b.method) AS "strongest in the pilot"
+FROM phase_borne AS b GROUP BY name ORDER BY method, name;
+
+-- query: phase_ends
+SELECT max(accuracy) FILTER (WHERE attack = 'sf' AND method LIKE '%adaptive') AS adaptive, max(accuracy) FILTER (WHERE attack = 'optimal-alie') AS option1,
+       (SELECT group_concat('`' || attack || '` on ' || name, ' and ') FROM phase_pilot WHERE method NOT LIKE 'dynabro%') AS rivals,
+       (SELECT words FROM borne_words WHERE attack = 'OPTIMAL-IPM' AND method = 'DynaBRO' AND schedule = 'mid-round') AS gradient_plain, (SELECT words FROM borne_words WHERE attack = 'OPTIMAL-IPM' AND method = 'DynaBRO, option 1' AND schedule = 'mid-round') AS gradient_option1,
+       (SELECT words FROM phase_borne WHERE attack = 'optimal-ipm' AND method = 'dynabro') AS plain, (SELECT words FROM phase_borne WHERE attack = 'optimal-ipm' AND method LIKE '%option1') AS filtered
+FROM (SELECT method, attack, avg(accuracy) AS accuracy FROM phase_runs WHERE changes = 142 GROUP BY method, attack);
+
 -- setup: rivals
 CREATE TABLE hardware_cells AS
   SELECT aggregator_rule AS rule, method, attack, attack_entry = 'message' AS message, count(*) AS n, avg(accuracy) AS mean, min(accuracy) AS lowest, sum(diverged) AS diverged

@@ -293,6 +293,36 @@ def test_history_windows_are_measured(folder: Path, dynabro: Dynabro) -> None:
 
 
 @pytest.mark.thorough
+def test_rounds_of_cost_1_are_known_in_thinned_runs(folder: Path, dynabro: Dynabro) -> None:
+    """Of 310 computations, 10 came before the first of 300 rounds, so each round cost 1."""
+    settings = ("budget=300", "eval_every=100")
+    fill(folder / "results.db", planned("history-dependence", *settings))
+    with sqlite3.connect("results.db") as connection:
+        ends = "SELECT run_id, {} AS round FROM rounds GROUP BY run_id"
+        connection.execute(
+            "DELETE FROM rounds WHERE (run_id, round) NOT IN "
+            f"({ends.format('min(round)')} UNION {ends.format('max(round)')})"
+        )
+        connection.execute("UPDATE rounds SET cost = 1, budget = 310")
+        first = f"(run_id, round) IN ({ends.format('min(round)')})"
+        connection.execute(f"UPDATE rounds SET budget = 11 WHERE {first}")
+        connection.execute("UPDATE runs SET budget_spent = 310, rounds = 300, rounds_every = 1000")
+        run = "(SELECT id FROM runs WHERE method = 'local-steps')"
+        connection.execute(f"UPDATE rounds SET budget = 360 WHERE budget = 310 AND run_id = {run}")
+        connection.execute("UPDATE runs SET budget_spent = 360 WHERE method = 'local-steps'")
+    connection.close()
+    options = [word for setting in settings for word in ("--set", setting)]
+    assert dynabro("plot", "history-dependence", *options).code == 0
+    drawn = pd.read_csv("plots/history-dependence.csv").set_index("method")
+    costs = drawn.loc["safeguard", ["mean_cost", "largest_cost", "window_type"]]
+    assert costs.tolist() == [1, 1, "deterministic"]
+    other = drawn.loc["local-steps"]
+    assert other["mean_cost"] == pytest.approx(1.2)
+    assert np.isnan(other["largest_cost"])
+    assert other["window_type"] == "stochastic"
+
+
+@pytest.mark.thorough
 def test_runs_that_diverged_count_as_guessing(folder: Path, dynabro: Dynabro) -> None:
     rows = [
         row for row in planned("digits-periodic", *SMALL, "seeds=0..1") if row["method"] == "sgd"
@@ -652,3 +682,36 @@ def test_dynamic_rounds_that_are_borne(folder: Path, dynabro: Dynabro) -> None:
     assert drawn["most"].tolist() == pytest.approx([0, 0.09, 0.07, 0, 0.11])
     assert drawn["worst"].tolist() == [0.8, 0.71, 0.75, 0.8, 0.79]
     assert drawn["dynamic_rounds"].tolist() == [0, 4, 0, 0, 0]
+
+
+@pytest.mark.thorough
+def test_the_phase_diagram_has_equal_numbers_of_changes_in_a_column(
+    folder: Path, dynabro: Dynabro
+) -> None:
+    """SGD changes identities every 58 rounds of 2,000 where DynaBRO does every 8 of 285."""
+    settings = ("seeds=0..1", "attack=sf", "eval_every=10000")
+    rows = planned("digits-phase-diagram", *settings)
+    fill(folder / "results.db", rows[4:], with_rounds=False)  # SGD's first columns have no runs
+    with sqlite3.connect("results.db") as connection:
+        where = "WHERE method = 'dynabro' AND switching = 'mid-round:K=8' AND seed = 1"
+        connection.execute(f"UPDATE runs SET status = 'diverged' {where}")
+    connection.close()
+    options = [word for setting in settings for word in ("--set", setting)]
+    assert dynabro("plot", "digits-phase-diagram", *options).code == 0
+    drawn = pd.read_csv("plots/digits-phase-diagram.csv").set_index(["method", "switching"])
+    columns = {
+        changes: {text.partition("K=")[2] for _, text in part.index}
+        for changes, part in drawn.groupby("changes")
+    }
+    assert columns == {
+        0: {""},
+        4: {"499", "68"},
+        8: {"249", "34"},
+        17: {"117", "16"},
+        35: {"58", "8"},
+        71: {"28", "4"},
+        142: {"14", "2"},
+        285: {"7", "1"},
+    }
+    assert drawn.loc[("dynabro", "mid-round:K=8"), "diverged"] == 1
+    assert drawn["diverged"].sum() == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -88,7 +89,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     )
     limits = finite_limits(numbers["mean"])
     for panel, (title, _, part) in zip(axes, panels, strict=True):
-        mesh = _draw(panel, part.set_index([y, x]), rows, columns, hidden, limits)
+        mesh = draw_cells(panel, part.set_index([y, x]), rows, columns, hidden, limits)
         panel.set_xticks(
             range(len(columns)),
             [choice.label(value, tick(results.runs, x, value)) for value in columns],
@@ -116,14 +117,24 @@ def _method(results: Results, shown: Sequence[str]) -> str | None:
     )
 
 
-def _draw(
+def draw_cells(
     panel: Axes,
     part: pd.DataFrame,
-    rows: Sequence[str],
-    columns: Sequence[str],
+    rows: Sequence[Any],
+    columns: Sequence[Any],
     hidden: Sequence[str],
     limits: tuple[float, float],
 ) -> QuadMesh:
+    """Draw the cells of a panel: the mean, the mark of diverged runs, and the first hidden field.
+
+    Args:
+        panel: The panel.
+        part: Its cells, indexed by row and column.
+        rows: Values of the rows, from the top.
+        columns: Values of the columns.
+        hidden: Fields that distinguish the runs of a cell.
+        limits: The numbers at the ends of the colours.
+    """
     values = np.full((len(rows), len(columns)), np.nan)
     words = [[""] * len(columns) for _ in rows]
     for (row, column), cell in part.iterrows():
@@ -132,5 +143,7 @@ def _draw(
         name = short(str(cell[hidden[0]]).partition(":")[0], 20) if hidden else ""
         if len(name) > MOST_LETTERS:
             name = name.replace("-", "-\n", 1)
-        words[place[0]][place[1]] = f"{cell['mean']:.3g}{mark(cell)}\n{name}".strip()
+        words[place[0]][place[1]] = (
+            f"{cell['mean']:.3g}{mark(cell, ' ' if name else chr(10))}\n{name}".strip()
+        )
     return draw_matrix(panel, values, words, limits)[1]

@@ -10,6 +10,7 @@ import pandas as pd
 
 from dynabro_cli.answers.analysis.cells import final_values
 from dynabro_cli.answers.analysis.columns import RULES, TASKS
+from dynabro_cli.answers.analysis.diverged import mark_note
 from dynabro_cli.answers.analysis.results import Results, rows_with
 from dynabro_cli.answers.figures._api import Drawn, figure
 from dynabro_cli.answers.figures._panels import (
@@ -22,6 +23,7 @@ from dynabro_cli.answers.figures._panels import (
     write_title,
 )
 from dynabro_cli.answers.figures._style import looks
+from dynabro_cli.answers.figures.any.heatmap import draw_cells
 from dynabro_cli.components.methods._levels import planned
 
 CHANGES = {"mid-round": "changes mid-round", "periodic": "changes by computations"}
@@ -29,6 +31,12 @@ CHANGES = {"mid-round": "changes mid-round", "periodic": "changes by computation
 BORNE, WORST, LEARNT = 0.05, 0.10, 0.5
 """Largest mean loss of accuracy over the seeds and largest loss of one seed with which dynamic
 rounds are borne, and the least mean without dynamic rounds.
+"""
+
+NUMBERS = 0, 4, 8, 17, 35, 71, 142, 285
+"""Changes of identities in ``digits-phase-diagram``, as its rule has them: floor(T/K) for DynaBRO.
+
+The sweep has them in this order, first for one round per computation, then for DynaBRO.
 """
 
 
@@ -117,6 +125,32 @@ def _losses(numbers: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return numbers.merge(losses.drop(columns="strategy"), on=[*place, "switching"])
 
 
+def phases(results: Results) -> Drawn:
+    """Final accuracy as colour, by method and number of changes of identities, a panel per attack.
+
+    A column has the number of dynamic rounds that DynaBRO makes on average. SGD and momentum meet
+    as many changes, between their rounds. Under a mean is the number of diverged runs.
+    """
+    labels, texts = method_labels(results), results.planned["switching"].unique()
+    numbers = final_values(results, ("attack", "method", "switching"))
+    changes = dict(zip(texts, NUMBERS + NUMBERS[1:], strict=True))
+    numbers["changes"] = numbers["switching"].map(changes)
+    picture, axes = matrix_of_panels(2, 2, height=1.7, rest=0.8)
+    for panel, (attack, part) in zip(
+        axes.flat, numbers.groupby("attack", sort=False), strict=False
+    ):
+        cells = part.round(2).set_index(["method", "changes"])
+        draw_cells(panel, cells, [*labels], NUMBERS, (), (0, 1))
+        panel.set_xticks(range(len(NUMBERS)), NUMBERS)
+        panel.set_yticks(range(len(labels)), labels.values())
+        panel.tick_params(labelleft=panel in axes[:, 0])
+        panel.set(title=attack, xlabel="changes of identities")
+    what = f"final {ACCURACY}; {mark_note(numbers['diverged'].sum())}"
+    write_title(picture, results, numbers.assign(diverged=0), what=what)
+    return Drawn(picture, numbers)
+
+
 REFERENCE = "dynabro's own; DynaBRO (ICML 2024), Theorem 4.1 and its corollary"
+figure("digits-phase-diagram", sweep="digits-phase-diagram", reference=REFERENCE)(phases)
 figure("digits-dynamic-rounds", sweep="digits-dynamic-rounds", reference=REFERENCE)(draw)
 figure("mnist-dynamic-rounds", sweep="mnist-dynamic-rounds", reference=REFERENCE)(draw)

@@ -63,15 +63,16 @@ def draw(results: Results) -> Drawn:
 
 
 def _measured(results: Results, run: dict[Hashable, Any]) -> dict[str, Any]:
-    costs = results.rounds(run["id"])["cost"] if run["rounds_every"] == 1 else None
-    if costs is not None and costs.empty:  # missing runs are skipped
-        costs = None
-    mean = run["budget_spent"] / max(1, run["rounds"]) if costs is None else float(costs.mean())
-    of_thinned = 1 if mean == 1 else None  # no round costs less than 1
-    largest = of_thinned if costs is None else int(costs.max())
+    stored = results.rounds(run["id"])
+    costs, budgets = stored["cost"], stored["budget"]
+    # no round costs less than 1, so these cost 1 also between the kept ones
+    ones = costs.max() == 1 and budgets.max() - budgets.min() == run["rounds"] - 1
+    whole = len(costs) > 0 and (run["rounds_every"] == 1 or ones)  # missing runs are skipped
+    mean = float(costs.mean()) if whole else run["budget_spent"] / max(1, run["rounds"])
+    largest = int(costs.max()) if whole else None
     rounds, ended, filters = results.window({str(name): value for name, value in run.items()})
     # the first round of some methods is cheaper
-    steady = mean == 1 if costs is None else costs.iloc[1:].nunique() <= 1
+    steady = whole and costs.iloc[1:].nunique() <= 1
     return {
         "method": run["method"],
         "label": method_label(run["spec"]["method"]),
