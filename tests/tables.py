@@ -28,20 +28,20 @@ def each_row(
     """
     columns = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     values = [dict(zip(columns, _row(row, len(columns)), strict=True)) for row in rows]
-    labels = _labels(values, ids)
 
     def over(test: Test) -> Test:
         def run(**fixtures: Any) -> None:
-            failed, skipped = dict[str, BaseException](), list[BaseException]()
-            for label, row in zip(labels, values, strict=True):
+            failed, skipped = dict[int, BaseException](), list[BaseException]()
+            for place, row in enumerate(values):
                 try:
                     test(**fixtures, **row)
                 except pytest.skip.Exception as reason:
                     skipped.append(reason)
                 except (Exception, pytest.fail.Exception) as error:
-                    failed[label] = error
+                    failed[place] = error
             if failed:
-                lines = [f"{label}: {_told(error)}" for label, error in failed.items()]
+                labels = _labels(values, ids)  # texts of rows, which may take long
+                lines = [f"{labels[place]}: {_told(error)}" for place, error in failed.items()]
                 message = "\n".join([f"{len(failed)} of {len(values)} rows fail", *lines])
                 raise AssertionError(message) from next(iter(failed.values()))
             if skipped and len(skipped) == len(values):
