@@ -13,6 +13,7 @@ from benchmarks.processes import Block
 from dynabro_cli import RunSpec, simulate
 from dynabro_cli.core.events import RoundsDone
 from dynabro_cli.simulation.problem.images import ImageProblem
+from dynabro_cli.simulation.problem.mini_batches import BatchSource
 
 WARM_UP = 2
 FOREVER = 10**9
@@ -59,7 +60,7 @@ def rounds(
 class Watch:
     """Stopwatch of a process's mini-batches and gradients; it also counts the gradients.
 
-    It replaces two methods of ``ImageProblem`` for the rest of the process.
+    It replaces methods of ``ImageProblem`` and ``BatchSource`` for the rest of the process.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class Watch:
 
     def install(self) -> None:
         """Put the stopwatch around the methods."""
-        draws, batches = ImageProblem._of_workers, ImageProblem._batches
+        draws, batches = BatchSource.of_workers, ImageProblem._batches
         gradients = ImageProblem.gradients
 
         @functools.wraps(batches)
@@ -93,7 +94,7 @@ class Watch:
             self.both += time.perf_counter() - before
             return total
 
-        ImageProblem._of_workers, ImageProblem._batches = watched_draws, watched_batches  # type: ignore[method-assign]
+        BatchSource.of_workers, ImageProblem._batches = watched_draws, watched_batches  # type: ignore[method-assign]
         ImageProblem.gradients = watched_gradients  # type: ignore[method-assign]
 
     def reset(self) -> None:

@@ -21,6 +21,7 @@ from dynabro_cli.runs.store.write.recorder import Recorder
 from dynabro_cli.simulation import loop
 from dynabro_cli.simulation.loop import Step
 from dynabro_cli.simulation.problem.images import ImageProblem
+from dynabro_cli.simulation.problem.mini_batches import BatchSource
 from dynabro_cli.simulation.round.acceptance import Probe
 from dynabro_cli.simulation.setup import data_directory
 
@@ -73,7 +74,7 @@ class Stopwatch:
         """Put the stopwatch around the parts of a run, for the rest of the process."""
         for owner, name, part in (
             (ImageProblem, "gradients", "gradients"),
-            (ImageProblem, "_of_workers", "batches"),
+            (BatchSource, "of_workers", "batches"),
             (ImageProblem, "_batches", "batches"),
             (Probe, "__call__", "acceptance ratio"),
             (Step, "update", "step"),

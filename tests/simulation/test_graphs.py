@@ -26,6 +26,7 @@ from dynabro_cli.simulation import loop, setup
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS, Simulation, Step
 from dynabro_cli.simulation.problem.images import ImageProblem
+from dynabro_cli.simulation.problem.mini_batches import BatchSource
 from dynabro_cli.simulation.round.inputs import Inputs
 from tests.contract.test_attacks import TEXTS as ATTACKS
 from tests.contract.test_methods import METHODS, build
@@ -41,7 +42,7 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute as on a GPU, whose values the host may not look at; capture early."""
     looks = finite.host_may_look
     monkeypatch.setattr(looks, "__code__", (lambda tensor: False).__code__)
-    monkeypatch.setattr(ImageProblem, "_given", lambda _, seeds: seeds)
+    monkeypatch.setattr(BatchSource, "_given", lambda _, seeds: seeds)
     monkeypatch.setattr(Chain, "serves", lambda *_: False)
     monkeypatch.setattr(graphs, "EAGER", 1)
     monkeypatch.setattr(graphs, "free_memory", lambda _: 1 << 40)

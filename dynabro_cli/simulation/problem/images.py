@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Sequence
+from typing import cast
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,9 +15,9 @@ from dynabro_cli.components.models._api import LabelledInputs
 from dynabro_cli.components.tasks._api import Images
 from dynabro_cli.core.errors import PluginError
 from dynabro_cli.core.registration import METRICS
-from dynabro_cli.core.streams import Name, Streams
+from dynabro_cli.core.streams import Streams
 from dynabro_cli.gradients import graphs
-from dynabro_cli.gradients.engine import LOOP, SHARED, WorkerGradients, parts
+from dynabro_cli.gradients.engine import LOOP, WorkerGradients, parts
 from dynabro_cli.gradients.graphs import BACKWARD, on_device
 from dynabro_cli.simulation.problem.interface import (
     MOST_COMPUTATIONS,
@@ -30,6 +29,7 @@ from dynabro_cli.simulation.problem.interface import (
     forget,
     mean_gradients,
 )
+from dynabro_cli.simulation.problem.mini_batches import TRIAL_ROUND, BatchSource, MiniBatches
 from dynabro_cli.simulation.problem.shares import Labelled, Shares
 
 # input values at a time on a CPU, where small batches stay in the cache
@@ -38,28 +38,6 @@ EVALUATION_VALUES = 100_000
 TOGETHER = 32 << 20
 # input values of a training set that is normalised once on a CPU, not batch by batch
 NORMALISED_VALUES = 1 << 20
-# the counter of the batch for trying the gradients, larger than any round's counter
-TRIAL_ROUND = 2**41
-
-
-class Drawn(NamedTuple):
-    """Draws of gradient computations that share a pass.
-
-    Attributes:
-        computations: Their n counters within the round.
-        samples: Indices of the samples of k mini-batches after one another, [k, n B].
-        flips: The mask of the images to flip, [k, n B]; None if the task does not flip.
-        seeds: The seeds of dropout [k n], for the shared pass of a GPU a tensor; empty without
-            dropout.
-        rows: Where the results of the k workers belong, see ``_add_rows``; None if all workers are
-            computed, and for the server.
-    """
-
-    computations: tuple[int, ...]
-    samples: Tensor
-    flips: Tensor | None
-    seeds: Sequence[int] | Tensor
-    rows: Tensor | None
 
 
 class ImageProblem(Problem):
@@ -124,7 +102,17 @@ class ImageProblem(Problem):
             classes=images.shape.classes,
         )
         self._workers, self._batch_size = workers, batch_size
-        self._streams, self._device = streams, device
+        self._device = device
+        self._source = BatchSource(
+            streams,
+            workers,
+            batch_size,
+            self._engine,
+            len(self._train[1]) if shares is None else shares,
+            0 if server is None else len(server[1]),
+            device,
+            flip=images.flip,
+        )
         self.x, self.buffers = self._engine.parameters, self._engine.buffers
         self._observed = Observed(
             self.x.new_zeros(workers),
@@ -153,81 +141,10 @@ class ImageProblem(Problem):
             tuple(computations[part]) for part in parts(len(computations), step, self._device)
         ]
         if workers is None:
-            return tuple([self._of_server(round_, numbers) for numbers in passes])
-        return tuple([self._of_workers(round_, numbers, workers) for numbers in passes])
+            return tuple([self._source.of_server(round_, numbers) for numbers in passes])
+        return tuple([self._source.of_workers(round_, numbers, workers) for numbers in passes])
 
-    def _of_workers(self, round_: int, computations: tuple[int, ...], workers: Tensor) -> Drawn:
-        """Draw mini-batches of ``workers``, uniformly with replacement."""
-        size, shares = len(self._train[1]), self._shares
-        shape = self._workers, self._batch_size
-
-        def all_of(name: Name, from_: Callable[[np.random.Generator], np.ndarray]) -> Tensor:
-            drawn = [from_(self._streams.moved(name, round_, number)) for number in computations]
-            rows = torch.from_numpy(drawn[0] if len(drawn) == 1 else np.concatenate(drawn, axis=1))
-            return rows if len(workers) == len(rows) else rows[workers]
-
-        if shares is None:
-            samples = all_of("data", lambda generator: generator.integers(size, size=shape))
-        else:
-            samples = all_of("data", lambda generator: shares.draw(generator, self._batch_size))
-        flips = (
-            all_of("augment", lambda generator: generator.random(shape) < 0.5)
-            if self._images.flip
-            else None
-        )
-        seeds = self._seeds(round_, computations, workers)
-        return Drawn(computations, samples, flips, seeds, self._rows(workers))
-
-    def _seeds(
-        self, round_: int, computations: Sequence[int], workers: Tensor
-    ) -> Sequence[int] | Tensor:
-        """Return the seeds of dropout of each worker's computations, independent of other workers
-        and of the pass.
-        """
-        # the trial finds out if ``forward`` draws
-        if not self._engine.random and round_ != TRIAL_ROUND:
-            return ()
-        drawn = [
-            self._streams.moved("dropout", round_, number).integers(2**63, size=self._workers)
-            for number in computations
-        ]
-        return self._given(torch.from_numpy(np.stack(drawn, axis=1))[workers].flatten())
-
-    def _given(self, seeds: Tensor) -> Sequence[int] | Tensor:
-        """Return the seeds as the engine takes them: a GPU's shared pass draws on the GPU."""
-        on_gpu = self._device.type == "cuda" and self._engine.kind == SHARED
-        return seeds if on_gpu else seeds.tolist()
-
-    def _of_server(self, round_: int, computations: tuple[int, ...]) -> Drawn:
-        """Draw mini-batches of the server."""
-        size, samples = self._batch_size, len(cast(Labelled, self._server)[1])
-        places, flips, seeds = list[np.ndarray](), list[np.ndarray](), list[int]()
-        for computation in computations:
-            generator = self._streams.moved("server", round_, computation)
-            places.append(generator.integers(samples, size=size))
-            flips.append(generator.random(size) < 0.5)
-            seeds.append(int(generator.integers(2**63)))
-        first, second = (torch.from_numpy(np.concatenate(drawn))[None] for drawn in (places, flips))
-        return Drawn(
-            computations,
-            first,
-            second if self._images.flip else None,
-            self._given(torch.tensor(seeds)) if self._engine.random else (),
-            None,
-        )
-
-    def _rows(self, workers: Tensor) -> Tensor | None:
-        """Return where results of the ``workers`` belong in ``_add_rows``: on a CPU their numbers;
-        on a GPU each worker's row, or the last row, of zeros, for other workers.
-        """
-        k = len(workers)
-        if self._device.type == "cpu":
-            return workers
-        if k == self._workers:
-            return None
-        return torch.full((self._workers,), k).index_copy_(0, workers, torch.arange(k))
-
-    def _batches(self, drawn: Drawn, source: Labelled) -> tuple[Tensor, Tensor]:
+    def _batches(self, drawn: MiniBatches, source: Labelled) -> tuple[Tensor, Tensor]:
         """Return drawn mini-batches of a ``source``: [k, n B, c, h, w] and [k, n B]."""
         (images, labels), samples = source, drawn.samples
         chosen = samples.flatten()
@@ -265,7 +182,7 @@ class ImageProblem(Problem):
                 total[:k].add_(self._engine.matrix[:k], alpha=n)
         return self._engine.matrix if total is None else total
 
-    def _add_rows(self, total: Tensor, rows: Tensor, drawn: Drawn) -> None:
+    def _add_rows(self, total: Tensor, rows: Tensor, drawn: MiniBatches) -> None:
         """Add the rows [k, ...] of a pass of n computations, n times, to the workers' rows of a sum
         [m, ...].
 
@@ -323,7 +240,7 @@ class ImageProblem(Problem):
         gradient = torch.zeros_like(self.x)
         number = torch.tensor([worker])
         for computation, part in enumerate(torch.split(indices, self._batch_size)):
-            seeds = self._seeds(round_, (computation,), number)
+            seeds = self._source.seeds(round_, (computation,), number)
             places, seeds = on_device((part, seeds), self._device)
             given = labels[places][None]
             if relabel is not None:
