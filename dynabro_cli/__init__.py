@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         make_switching,
     )
     from dynabro_cli.components.tasks._arrays import make_task
+    from dynabro_cli.core import events as events
     from dynabro_cli.core.registration.plugins import load_plugin
     from dynabro_cli.experiment.spec import RunSpec
     from dynabro_cli.runs.notebook import run, sweep
@@ -63,6 +64,8 @@ _PUBLIC = {
 
 def __getattr__(name: str) -> "Any":
     """Import the public names on first use, so that importing the package does not import torch."""
+    if name == "events":  # what ``simulate`` yields
+        return importlib.import_module(f"{__name__}.core.events")
     if name in _PUBLIC:
         return getattr(importlib.import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -118,6 +118,11 @@ def test_public_names_load_on_first_use() -> None:
     assert all(getattr(dynabro_cli, name) is not None for name in dynabro_cli.__all__)
 
 
+def test_events_are_where_notebooks_import_them() -> None:
+    modules = loaded("from dynabro_cli import RunSpec, events, simulate; events.Evaluated")
+    assert "dynabro_cli" in modules
+
+
 def test_unknown_names_of_the_package() -> None:
     with pytest.raises(AttributeError, match="module 'dynabro_cli' has no attribute 'simulat'"):
         dynabro_cli.simulat  # noqa: B018

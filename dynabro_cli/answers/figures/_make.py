@@ -246,8 +246,11 @@ class Studio:
             write_above(drawn.figure, filter(None, lines))
         if not set(self._formats) <= set(TABLES):
             plain_powers(drawn.figure)
-            fit(drawn.figure, TALLEST if self._width else math.inf)
-            if self._width and (why := problem(drawn.figure)):
+            with warnings.catch_warnings():  # they are named when the picture is written
+                warnings.filterwarnings("ignore", GLYPH.pattern)
+                fit(drawn.figure, TALLEST if self._width else math.inf)
+                why = self._width and problem(drawn.figure)
+            if why:
                 raise SpecError(
                     f"width={self._width}: {why}. Try: --width page, fewer values with --where, "
                     "or shorter words with --label"
