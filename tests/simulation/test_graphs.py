@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import gc
 import sys
@@ -233,7 +232,7 @@ def test_every_input_of_the_row_reaches_a_replay(
     made = simulation(recorded, **cell)
     problem = made._parts.problem
     assert isinstance(problem, ImageProblem)
-    problem._images = dataclasses.replace(problem._images, flip=True)
+    monkeypatch.setattr(problem._source, "_flip", True)
     graphed = made._graphed
     assert isinstance(graphed, Watched)
     after(made, 8)
