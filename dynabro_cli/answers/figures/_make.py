@@ -251,9 +251,10 @@ class Studio:
                 fit(drawn.figure, TALLEST if self._width else math.inf)
                 why = self._width and problem(drawn.figure)
             if why:
+                wider = "--width page, " if self._width == "column" else ""
                 raise SpecError(
-                    f"width={self._width}: {why}. Try: --width page, fewer values with --where, "
-                    "or shorter words with --label"
+                    f"width={self._width}: {why}. Try: {wider}fewer values with --where, or "
+                    "shorter words with --label"
                 )
         formats = [kind for kind in self._formats if kind not in TABLES or drawn.table is not None]
         contents = [
