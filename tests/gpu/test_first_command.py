@@ -1,4 +1,4 @@
-"""What a user sees and waits for at the first run on a GPU: lines of torch in the log, and kernels
+"""The first run on a GPU, as a user sees it: lines of torch in the log, and kernels
 that take long to compile.
 """
 
@@ -22,7 +22,7 @@ DETERMINISTIC = (
     "max_pool2d_with_indices_backward_cuda does not have a deterministic implementation, but you "
     "set 'torch.use_deterministic_algorithms(True, warn_only=True)'. You can file an issue"
 )
-"""What torch 2.11 says of each backward pass of max-pooling."""
+"""A line that torch 2.11 prints for each backward pass of max-pooling."""
 PROTOTYPE = (
     "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing "
     "operations"

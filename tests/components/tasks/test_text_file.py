@@ -53,7 +53,7 @@ def test_test_windows_do_not_overlap(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("length", "context"), [(1000, 9), (1001, 9), (999, 10), (30, 2), (21, 1)])
 def test_look_counts_without_torch(tmp_path: Path, length: int, context: int) -> None:
-    """What a task's text says of itself are its real numbers, and torch is not loaded for them:
+    """A task's text gives the numbers of its arrays, and torch is not loaded for them:
     a report asks for the number of classes of each run that diverged.
     """
     (tmp_path / "t.txt").write_text("".join(chr(97 + i % 26) for i in range(length)))

@@ -1,4 +1,4 @@
-"""What macOS does in another way, with its functions replaced: file systems, syncs, free memory,
+"""Differences of macOS, with its functions replaced: file systems, syncs, free memory,
 and stubs of developer tools.
 """
 
