@@ -375,7 +375,8 @@ def _whole(name: str, value: Any) -> int:
         raise SpecError(f"{name}={value!r} is not a whole number. Try: int({name})") from None
 
 
-def _aggregator_setting(workers: Any, byzantine: Any, seed: Any) -> AggregatorSetting:
+def aggregator_setting(workers: Any, byzantine: Any, seed: Any) -> AggregatorSetting:
+    """Return the setting of a rule; raise SpecError for a number that is not whole."""
     return AggregatorSetting(
         _whole("workers", workers), _whole("byzantine", byzantine), seed=_whole("seed", seed)
     )
@@ -401,7 +402,7 @@ def make_aggregator(text: str, *, workers: int, byzantine: int, seed: int = 0) -
         >>> rule(torch.tensor([[1.0], [2.0], [90.0]]))
         tensor([2.])
     """
-    return BoundAggregator(text, _aggregator_setting(workers, byzantine, seed))
+    return BoundAggregator(text, aggregator_setting(workers, byzantine, seed))
 
 
 def make_pre_aggregator(
@@ -425,7 +426,7 @@ def make_pre_aggregator(
         >>> stage(torch.tensor([[1.0], [5.0]])).flatten()
         tensor([1., 2.])
     """
-    return BoundPreAggregator(text, _aggregator_setting(workers, byzantine, seed))
+    return BoundPreAggregator(text, aggregator_setting(workers, byzantine, seed))
 
 
 def make_attack(
@@ -479,7 +480,7 @@ def make_switching(
         >>> int(make_switching("periodic:K=10", workers=17, byzantine=8, seed=0).mask(0).sum())
         8
     """
-    shared = _aggregator_setting(workers, byzantine, seed)
+    shared = aggregator_setting(workers, byzantine, seed)
     setting = SwitchingSetting(
         shared.workers, shared.byzantine, shared.seed, plain(beta), plain(jmax)
     )

@@ -73,6 +73,9 @@ class Aggregator(NamedTuple):
         needs_server: True if the rule needs the server's gradient.
         at_threshold: Maps Algorithm 2's T^0 to the rule with this threshold. None if the rule has
             no such threshold, or sets its own.
+        coordinatewise: True if every coordinate of the aggregate depends only on the same
+            coordinate of the messages, and the rule has no state. Parts of the coordinates may then
+            be aggregated in different places.
     """
 
     aggregate: Aggregate
@@ -82,6 +85,7 @@ class Aggregator(NamedTuple):
     weigh: Callable[[Tensor], Tensor] | None = None
     needs_server: bool = False
     at_threshold: Callable[[float], Aggregator] | None = None
+    coordinatewise: bool = False
 
 
 REGISTRY: Registry[Callable[..., Aggregator]] = Registry("aggregator", __package__)
@@ -100,6 +104,11 @@ def proved(kappa: float, f: int, setting: AggregatorSetting) -> float | None:
 def stateless(rule: Callable[[Tensor], Tensor], kappa: float | None) -> Aggregator:
     """Wrap a rule that uses the messages of this call only."""
     return Aggregator(lambda messages, state, _batches: (rule(messages), state), kappa)
+
+
+def by_coordinate(rule: Callable[[Tensor], Tensor], kappa: float | None) -> Aggregator:
+    """Wrap a stateless rule that is ``coordinatewise``."""
+    return stateless(rule, kappa)._replace(coordinatewise=True)
 
 
 def weighing(weigh: Callable[[Tensor], Tensor], kappa: float | None) -> Aggregator:

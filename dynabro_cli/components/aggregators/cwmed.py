@@ -6,7 +6,7 @@ from dynabro_cli.components.aggregators._api import (
     REGISTRY,
     Aggregator,
     AggregatorSetting,
-    stateless,
+    by_coordinate,
     tolerated,
 )
 from dynabro_cli.components.aggregators._order import middle_mean
@@ -29,6 +29,6 @@ def cwmed(_: NoParameters, setting: AggregatorSetting) -> Aggregator:
     """
     m = setting.workers
     f = tolerated("cwmed", None, setting)
-    return stateless(
+    return by_coordinate(
         lambda messages: middle_mean(messages, (m - 1) // 2), 4 * (1 + f / (m - 2 * f)) ** 2
     )

@@ -8,9 +8,9 @@ from dynabro_cli.components.aggregators._api import (
     REGISTRY,
     Aggregator,
     AggregatorSetting,
+    by_coordinate,
     declared,
     proved,
-    stateless,
     tolerated,
 )
 from dynabro_cli.components.aggregators._order import middle_mean
@@ -46,6 +46,6 @@ def cwtm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     m = setting.workers
     f = tolerated("cwtm", parameters.f, setting)
     ratio = f / (m - 2 * f)
-    return stateless(
+    return by_coordinate(
         lambda messages: middle_mean(messages, f), proved(6 * ratio * (1 + ratio), f, setting)
     )

@@ -8,8 +8,8 @@ from dynabro_cli.components.aggregators._api import (
     REGISTRY,
     Aggregator,
     AggregatorSetting,
+    by_coordinate,
     declared,
-    stateless,
     tolerated,
 )
 from dynabro_cli.components.aggregators._order import nearest_mean
@@ -43,4 +43,4 @@ def meamed(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """
     m = setting.workers
     f = tolerated("meamed", parameters.f, setting)
-    return stateless(lambda messages: nearest_mean(messages, (m - 1) // 2, f), None)
+    return by_coordinate(lambda messages: nearest_mean(messages, (m - 1) // 2, f), None)

@@ -23,4 +23,4 @@ def mean(_: NoParameters, setting: AggregatorSetting) -> Aggregator:
     return stateless(
         lambda messages: weighted(messages, messages.new_ones(len(messages))),
         0.0 if setting.byzantine == 0 else None,
-    )._replace(weigh=lambda gram: torch.ones_like(gram[0]))
+    )._replace(weigh=lambda gram: torch.ones_like(gram[0]), coordinatewise=True)

@@ -8,8 +8,8 @@ from dynabro_cli.components.aggregators._api import (
     REGISTRY,
     Aggregator,
     AggregatorSetting,
+    by_coordinate,
     declared,
-    stateless,
     tolerated,
 )
 from dynabro_cli.components.aggregators._order import nearest_mean
@@ -45,4 +45,4 @@ def phocas(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     the workers does not matter.
     """
     f = tolerated("phocas", parameters.f, setting)
-    return stateless(lambda messages: nearest_mean(messages, f, f), None)
+    return by_coordinate(lambda messages: nearest_mean(messages, f, f), None)

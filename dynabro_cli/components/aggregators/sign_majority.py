@@ -8,7 +8,7 @@ from dynabro_cli.components.aggregators._api import (
     REGISTRY,
     Aggregator,
     AggregatorSetting,
-    stateless,
+    by_coordinate,
     tolerated,
 )
 from dynabro_cli.core.lazy import torch
@@ -43,7 +43,7 @@ def sign_majority(_: NoParameters, setting: AggregatorSetting) -> Aggregator:
     or -1. Here workers send numbers, and attacks see numbers.
     """
     tolerated("sign-majority", None, setting)
-    return stateless(majority, None)
+    return by_coordinate(majority, None)
 
 
 def majority(messages: Tensor) -> Tensor:

@@ -28,6 +28,8 @@ class PreAggregator(NamedTuple):
         weigh: Maps the messages' Gram matrix [m, m] to weights [m', m], without a row of zeros.
             Each row's weighted mean of the messages is a message that comes out. None if ``mix``
             does not have this form.
+        coordinatewise: True if every coordinate of the messages that come out depends only on the
+            same coordinate of the messages that go in.
     """
 
     mix: Callable[..., Tensor]
@@ -35,6 +37,7 @@ class PreAggregator(NamedTuple):
     kappa: Callable[[float], float | None]
     numbered: bool = False
     weigh: Callable[[Tensor], Tensor] | None = None
+    coordinatewise: bool = False
 
 
 REGISTRY: Registry[Callable[..., PreAggregator]] = Registry("pre-aggregator", __package__)

@@ -73,7 +73,7 @@ def _chained(stages: Sequence[PreAggregator], rule: Aggregator) -> Aggregator:
         return rule.aggregate(messages, state, batches)
 
     def weighing(messages: Tensor, state: State, _: int | Tensor) -> tuple[Tensor, State]:
-        return weighted(messages, _weights(stages, rule, gram(messages))), state
+        return weighted(messages, weights_of(stages, rule, gram(messages))), state
 
     def numbered(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
         of_rule = {name: tensor for name, tensor in state.items() if name != CALLS}
@@ -110,11 +110,14 @@ def _chained(stages: Sequence[PreAggregator], rule: Aggregator) -> Aggregator:
         rule.by_number,
         needs_server=rule.needs_server,
         at_threshold=at_threshold,
+        coordinatewise=rule.coordinatewise and all(stage.coordinatewise for stage in stages),
     )
 
 
-def _weights(stages: Sequence[PreAggregator], rule: Aggregator, products: Tensor) -> Tensor:
-    """Return the messages' weights [m] in the aggregate, from their Gram matrix [m, m]."""
+def weights_of(stages: Sequence[PreAggregator], rule: Aggregator, products: Tensor) -> Tensor:
+    """Return the messages' weights [m] in the aggregate, from their Gram matrix [m, m]; all parts
+    have ``weigh``.
+    """
     tables: list[Tensor] = []
     for stage in stages:
         table = stage.weigh(products)  # type: ignore[misc]

@@ -62,7 +62,7 @@ def bucketing(parameters: Parameters, setting: AggregatorSetting) -> PreAggregat
         order = draws.permutation(call, m, messages.device)
         return means_of(messages.index_select(0, order), s)
 
-    return PreAggregator(mix, buckets, lambda _: None, numbered=True)
+    return PreAggregator(mix, buckets, lambda _: None, numbered=True, coordinatewise=True)
 
 
 @opaque(

@@ -1,0 +1,53 @@
+"""The communication hook of DistributedDataParallel."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+
+from dynabro_cli.core.errors import SpecError
+from dynabro_cli.distributed.state import Exchange, RobustState
+
+
+# DistributedDataParallel compares these annotations with types, so they are not texts
+def robust_hook(state: RobustState, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
+    """Replace each bucket of gradients by the aggregate of the ranks' buckets, while later ones are
+    computed: ``ddp.register_comm_hook(state, robust_hook)``.
+
+    A rule that works coordinate by coordinate gives what it gives for whole gradients. One
+    exception: a NaN or an Inf of a rank excludes its bucket, and not its other buckets.
+
+    Raises:
+        SpecError: The rule needs whole gradients.
+    """
+    if state.mode != "coordinates":
+        raise SpecError(
+            f"rule={state.text!r}: DistributedDataParallel shows parts of a gradient, and this "
+            "rule needs all of it. Try: aggregate_gradients(model, state) after backward(), "
+            "without DistributedDataParallel or under no_sync()"
+        )
+    if bucket.index() == 0:
+        state.open.clear()  # of a backward pass that failed
+    buffer = bucket.buffer()
+    done: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else None)
+    state.open.append((state.start(buffer), buffer, done))
+    # the rule runs on a bucket while the next one is on its way, in the same order on all ranks
+    while len(state.open) > (not bucket.is_last()):
+        _end(state, *state.open.pop(0))
+    if bucket.is_last():
+        state.end_call()
+    return done
+
+
+def _end(
+    state: RobustState, exchanges: list[Exchange], buffer: Tensor, done: Future[Tensor]
+) -> None:
+    def end(results: Future[list[Future[Tensor]]]) -> None:
+        try:
+            for result in results.wait():
+                result.wait()
+            done.set_result(buffer)
+        except Exception as error:  # of the process group; DistributedDataParallel raises it
+            done.set_exception(error)  # type: ignore[arg-type]
+
+    torch.futures.collect_all(state.close(exchanges)).then(end)
