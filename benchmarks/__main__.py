@@ -429,6 +429,23 @@ def kernels(
 
 
 @app.command()
+def distributed(
+    ranks: Annotated[list[int], typer.Option(min=2, help="m; repeat for more.")] = [2, 4, 8],  # noqa: B006
+    millions: Annotated[
+        list[float], typer.Option(help="Of parameters: 0.13, 2.1 or 8; repeat for more.")
+    ] = [0.13, 2.1, 8.0],  # noqa: B006
+    rule: Annotated[str, typer.Option(help="Rule that works coordinate by coordinate.")] = "cwtm",
+    repeats: Repeats = 15,
+) -> None:
+    """A backward pass on several ranks: all-reduce, the rule on gathered messages, and the hook."""
+    from benchmarks.distributed import WIDTHS, measure
+    from benchmarks.measuring import chosen
+
+    chosen([f"{size:g}" for size in millions], [f"{size:g}" for size in WIDTHS], "size")
+    print(measure(ranks, millions, rule, repeats))
+
+
+@app.command()
 def counts() -> None:
     """Count rules and attacks here, and in the installed peers."""
     from benchmarks.counts import count

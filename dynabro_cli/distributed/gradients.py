@@ -49,6 +49,10 @@ def aggregate_gradients(
         )
     if isinstance(rule, RobustState):
         state = rule
+        if byzantine not in (None, state.byzantine):
+            raise SpecError(
+                f"byzantine={byzantine}: the state has {state.byzantine}. Try: leave it out"
+            )
     elif byzantine is None:
         raise SpecError(f"byzantine=None: {rule!r} needs the number of Byzantine ranks. Try: 1")
     else:

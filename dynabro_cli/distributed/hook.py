@@ -1,12 +1,13 @@
 """The communication hook of DistributedDataParallel."""
 
-import torch
+import functools
+
 import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
 from dynabro_cli.core.errors import SpecError
-from dynabro_cli.distributed.state import Exchange, RobustState
+from dynabro_cli.distributed.state import RobustState
 
 
 # DistributedDataParallel compares these annotations with types, so they are not texts
@@ -30,24 +31,18 @@ def robust_hook(state: RobustState, bucket: dist.GradBucket) -> Future[Tensor]: 
         state.open.clear()  # of a backward pass that failed
     buffer = bucket.buffer()
     done: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else None)
-    state.open.append((state.start(buffer), buffer, done))
+    state.open.append((state.start(buffer), done))
     # the rule runs on a bucket while the next one is on its way, in the same order on all ranks
     while len(state.open) > (not bucket.is_last()):
-        _end(state, *state.open.pop(0))
+        exchange, future = state.open.pop(0)
+        state.close(exchange).then(functools.partial(_pass_on, future))
     if bucket.is_last():
         state.end_call()
     return done
 
 
-def _end(
-    state: RobustState, exchanges: list[Exchange], buffer: Tensor, done: Future[Tensor]
-) -> None:
-    def end(results: Future[list[Future[Tensor]]]) -> None:
-        try:
-            for result in results.wait():
-                result.wait()
-            done.set_result(buffer)
-        except Exception as error:  # of the process group; DistributedDataParallel raises it
-            done.set_exception(error)  # type: ignore[arg-type]
-
-    torch.futures.collect_all(state.close(exchanges)).then(end)
+def _pass_on(future: Future[Tensor], ended: Future[Tensor]) -> None:
+    try:
+        future.set_result(ended.wait())
+    except RuntimeError as error:  # of the process group
+        future.set_exception(error)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dynabro_cli.components.api import make_aggregator
-from dynabro_cli.distributed import RobustState, aggregate_gradients, robust_hook
+from dynabro_cli.distributed import RobustState, robust_hook
 from tests.distributed.worlds import World
 from tests.tables import each_row
 
