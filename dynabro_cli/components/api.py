@@ -375,10 +375,12 @@ def _whole(name: str, value: Any) -> int:
         raise SpecError(f"{name}={value!r} is not a whole number. Try: int({name})") from None
 
 
-def aggregator_setting(workers: Any, byzantine: Any, seed: Any) -> AggregatorSetting:
+def aggregator_setting(
+    workers: Any, byzantine: Any, seed: Any, threshold: float | None = None
+) -> AggregatorSetting:
     """Return the setting of a rule; raise SpecError for a number that is not whole."""
     return AggregatorSetting(
-        _whole("workers", workers), _whole("byzantine", byzantine), seed=_whole("seed", seed)
+        _whole("workers", workers), _whole("byzantine", byzantine), threshold, _whole("seed", seed)
     )
 
 

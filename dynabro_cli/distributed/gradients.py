@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,7 +19,7 @@ def aggregate_gradients(
     model: nn.Module | Iterable[Tensor],
     rule: str | RobustState,
     *,
-    byzantine: int | None = None,
+    byzantine: Any = None,
     process_group: dist.ProcessGroup | None = None,
 ) -> RobustState:
     """Replace the gradients of a model by the aggregate of the ranks' gradients, after
@@ -49,30 +50,26 @@ def aggregate_gradients(
         )
     if isinstance(rule, RobustState):
         state = rule
-        if byzantine not in (None, state.byzantine):
-            raise SpecError(
-                f"byzantine={byzantine}: the state has {state.byzantine}. Try: leave it out"
-            )
-    elif byzantine is None:
-        raise SpecError(f"byzantine=None: {rule!r} needs the number of Byzantine ranks. Try: 1")
     else:
         state = RobustState(rule, byzantine=byzantine, process_group=process_group)
+    if byzantine not in (None, state.byzantine):
+        raise SpecError(
+            f"byzantine={byzantine}: the state has {state.byzantine}. Try: leave it out"
+        )
     parameters = [*(model.parameters() if isinstance(model, nn.Module) else model)]
-    present = torch.tensor(
-        [parameter.grad is not None for parameter in parameters],
-        dtype=torch.uint8,
-        device=parameters[0].device if parameters else None,
-    )
-    dist.all_reduce(present, dist.ReduceOp.MAX, group=state.group)
-    used = [each for each, here in zip(parameters, present.tolist(), strict=True) if here]
-    if not used:
+    if not parameters:
         return state
-    for parameter in used:
+    present = [parameter.grad is not None for parameter in parameters]
+    somewhere = torch.tensor(present, dtype=torch.uint8, device=parameters[0].device)
+    dist.all_reduce(somewhere, dist.ReduceOp.MAX, group=state.group)
+    gradients = list[Tensor]()
+    for parameter in itertools.compress(parameters, somewhere.tolist()):
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    gradients = [parameter.grad.detach() for parameter in used if parameter.grad is not None]
-    dtype = functools.reduce(torch.promote_types, {gradient.dtype for gradient in gradients})
-    vector = torch.cat([gradient.flatten().to(dtype) for gradient in gradients])
+        gradients.append(parameter.grad)
+    if not gradients:
+        return state
+    vector = torch.cat([gradient.flatten() for gradient in gradients])
     state.aggregate_(vector)
     if state is not rule and state.remembers:
         raise SpecError(

@@ -1,7 +1,5 @@
 """The communication hook of DistributedDataParallel."""
 
-import functools
-
 import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
@@ -29,20 +27,11 @@ def robust_hook(state: RobustState, bucket: dist.GradBucket) -> Future[Tensor]: 
         )
     if bucket.index() == 0:
         state.open.clear()  # of a backward pass that failed
-    buffer = bucket.buffer()
-    done: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else None)
-    state.open.append((state.start(buffer), done))
+    exchange = state.start(bucket.buffer())
+    state.open.append(exchange)
     # the rule runs on a bucket while the next one is on its way, in the same order on all ranks
     while len(state.open) > (not bucket.is_last()):
-        exchange, future = state.open.pop(0)
-        state.close(exchange).then(functools.partial(_pass_on, future))
+        state.close(state.open.pop(0))
     if bucket.is_last():
         state.end_call()
-    return done
-
-
-def _pass_on(future: Future[Tensor], ended: Future[Tensor]) -> None:
-    try:
-        future.set_result(ended.wait())
-    except RuntimeError as error:  # of the process group
-        future.set_exception(error)  # type: ignore[arg-type]
+    return exchange.done

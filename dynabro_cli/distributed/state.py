@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,8 +12,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from dynabro_cli.components.api import COMPUTED_IN, BoundAggregator, aggregator_setting
-from dynabro_cli.components.pre_aggregators._chain import build_stages, split_chain, weights_of
+from dynabro_cli.components.aggregators._api import Aggregator
+from dynabro_cli.components.api import (
+    COMPUTED_IN,
+    BoundAggregator,
+    BoundPreAggregator,
+    aggregator_setting,
+)
+from dynabro_cli.components.pre_aggregators._chain import split_chain, weights_of
 from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.vectors.finite import sound
@@ -37,12 +42,14 @@ class Exchange(NamedTuple):
         rows: The messages of all ranks, in this rank's coordinates, [m, n].
         whole: Memory for all coordinates, with zeros at the end up to m n.
         vector: The caller's vector [d], d <= m n; it shares the memory if d = m n.
+        done: Gets the vector, when it has the result.
     """
 
     work: Any
     rows: Tensor
     whole: Tensor
     vector: Tensor
+    done: Future[Tensor]
 
 
 class RobustState:
@@ -84,39 +91,38 @@ class RobustState:
         threshold: float | None = None,
         process_group: dist.ProcessGroup | None = None,
     ) -> None:
-        if not (dist.is_available() and dist.is_initialized()):
+        if not dist.is_initialized():
             raise SpecError(
                 "process_group=None: torch.distributed is not initialised. Try: "
                 "torch.distributed.init_process_group('gloo'), and start with torchrun"
             )
         self.text, self.group, self.ranks = rule, process_group, dist.get_world_size(process_group)
-        setting = aggregator_setting(self.ranks, byzantine, seed)
+        setting = aggregator_setting(self.ranks, byzantine, seed, threshold)
         self.byzantine = setting.byzantine
         if not 0 <= 2 * self.byzantine < self.ranks:
             raise SpecError(
                 f"byzantine={byzantine}: fewer than half of {self.ranks} ranks may be Byzantine. "
                 f"Try: byzantine={(self.ranks - 1) // 2}, or {2 * abs(self.byzantine) + 1} ranks"
             )
-        setting = dataclasses.replace(setting, threshold=threshold)
-        *before, last = split_chain(rule) or [rule]
-        parts = [REGISTRIES["pre_aggregators"].parse(part) for part in before]
-        aggregator = REGISTRIES["aggregators"].parse(last)
-        self.rule, settings = build_stages(aggregator, parts, setting)
-        self._stages = [part.build(at) for part, at in zip(parts, settings, strict=False)]
-        self._last = aggregator.build(settings[-1])
         self._whole = BoundAggregator(rule, setting)
+        self.rule = self._whole._rule
         self._identity = {"rule": rule, **vars(setting)}
-        self.mode = "gathered"
-        if self.rule.coordinatewise:
-            self.mode = "coordinates"
-        elif all(part.coordinatewise or part.weigh for part in (*self._stages, self._last)):
+        *before, last = split_chain(rule) or [rule]
+        stages = BoundPreAggregator("+".join(before) or "none", setting)
+        setting = dataclasses.replace(setting, workers=stages.workers)
+        self._stages = stages._stages
+        self._last: Aggregator = REGISTRIES["aggregators"].parse(last).build(setting)
+        parts = (*self._stages, self._last)
+        self._weighs, self.mode = all(part.weigh for part in parts), "gathered"
+        if all(part.coordinatewise for part in parts):
+            self._weighs, self.mode = False, "coordinates"
+        elif all(part.coordinatewise or part.weigh for part in parts):
             self.mode = "gram"
         else:
-            _say(rule, self.ranks)
+            logging.getLogger(__name__).info("%s: every rank gets all messages", rule)
         self._calls, self._lost = 0, torch.zeros(self.ranks + 1, dtype=torch.float64)
         self._samples: list[Tensor] = []
-        self._late: tuple[Any, Tensor] | None = None
-        self.open: list[tuple[Exchange, Future[Tensor]]] = []
+        self.open: list[Exchange] = []
 
     def aggregate(
         self, vector: Tensor, computations: int | Tensor = 1, server: Tensor | None = None
@@ -155,14 +161,15 @@ class RobustState:
         if self.mode == "gathered":
             messages = vector.new_empty(self.ranks, len(vector))
             gather(messages.view(-1), vector, group=self.group)
-            remembered = self._whole._state.items()
-            self._whole._state = {name: value.to(vector.device) for name, value in remembered}
             result = self._whole(messages, computations, server)
             self._sample(messages, result, len(vector))
             vector.copy_(result)
+            self.end_call()
         else:
-            self.close(self.start(vector), computations).wait()
-        self.end_call()
+            exchange = self.start(vector)
+            self.close(exchange, computations)
+            self.end_call()
+            exchange.done.wait()
 
     def start(self, vector: Tensor) -> Exchange:
         """Start to send the coordinates of a vector [d] to the ranks that aggregate them."""
@@ -173,17 +180,16 @@ class RobustState:
         whole = torch.nn.functional.pad(vector, (0, rest)) if rest else vector
         rows = vector.new_empty(self.ranks, size)
         work = dist.all_to_all_single(rows.view(-1), whole, group=self.group, async_op=True)
-        return Exchange(work, rows, whole, vector)
+        done: Future[Tensor] = Future(devices=[vector.device] * vector.is_cuda)
+        return Exchange(work, rows, whole, vector, done)
 
-    def close(self, exchange: Exchange, computations: int | Tensor = 1) -> Future[Tensor]:
-        """Aggregate this rank's part of an exchange and send it; return a future of the exchange's
-        vector, with the result.
-        """
-        work, rows, whole, vector = exchange
+    def close(self, exchange: Exchange, computations: int | Tensor = 1) -> None:
+        """Aggregate this rank's part of an exchange, and start to send it to all."""
+        work, rows, whole, vector, done = exchange
         work.wait()
         rows = sound(rows.to(COMPUTED_IN[rows.dtype]))[0]
         # as on one machine, where a chain of weights makes one mean of the messages
-        if self.mode == "gram" and all(part.weigh for part in (*self._stages, self._last)):
+        if self._weighs:
             part = weighted(rows, weights_of(self._stages, self._last, self._products(rows)))
         else:
             part = self._in_stages(rows, computations)
@@ -191,27 +197,27 @@ class RobustState:
         self._sample(rows, part, min(len(part), max(0, len(vector) - start)))
         sent: Any = gather(whole, part.to(vector.dtype), group=self.group, async_op=True)
 
-        def end(future: Future[Any]) -> Tensor:
-            future.wait()
-            return vector if whole is vector else vector.copy_(whole[: len(vector)])
+        def end(future: Future[Any]) -> None:
+            try:
+                future.wait()
+                done.set_result(vector if whole is vector else vector.copy_(whole[: len(vector)]))
+            except RuntimeError as error:  # of the process group
+                done.set_exception(error)  # type: ignore[arg-type]
 
-        result: Future[Tensor] = sent.get_future().then(end)
-        return result
+        sent.get_future().then(end)
 
     def _in_stages(self, rows: Tensor, computations: int | Tensor) -> Tensor:
         for place, stage in enumerate(self._stages):
             if stage.weigh is not None:
                 products = self._products(rows)
                 rows = mixed(rows, stage.weigh(products), central(products))
-            elif stage.numbered:
-                call = self._calls * len(self._stages) + place
-                rows = stage.mix(rows, torch.tensor(call, device=rows.device))
-            else:
-                rows = stage.mix(rows)
-        if self._last.weigh is None or self._last.coordinatewise:
-            part: Tensor = self._last.aggregate(rows, {}, computations)[0]
-            return part
-        return weighted(rows, self._last.weigh(self._products(rows)))
+            else:  # in an order that the call's number draws
+                call = torch.tensor(self._calls * len(self._stages) + place, device=rows.device)
+                rows = stage.mix(rows, call) if stage.numbered else stage.mix(rows)
+        if self._last.weigh and not self._last.coordinatewise:
+            return weighted(rows, self._last.weigh(self._products(rows)))
+        part: Tensor = self._last.aggregate(rows, {}, computations)[0]
+        return part
 
     def _products(self, rows: Tensor) -> Tensor:
         """Return the Gram matrix [k, k] of whole vectors, from this rank's coordinates [k, n].
@@ -233,35 +239,28 @@ class RobustState:
         self._samples.append(torch.cat([rows, result[None]])[:, some].double())
 
     def end_call(self) -> None:
-        """Count the call, and send this rank's share of ``suspects``; the next call awaits it."""
-        self._settle()
-        lost = torch.cat([self._lost_in(sample[:-1], sample[-1]) for sample in self._samples], 1)
-        counted = lost.isfinite().all(0)
-        total = torch.cat([torch.where(counted, lost, 0).sum(1), counted.double().sum()[None]])
-        work = dist.all_reduce(total, group=self.group, async_op=True)
-        self._late, self._samples = (work, total), []
+        """Count the call, and add up what the ranks know for ``suspects``."""
+        sample = torch.cat(self._samples, 1)
+        lost = self._lost_in(sample[:-1], sample[-1])
+        total = torch.cat([lost.nansum(1), lost[:1].isfinite().sum(1)])
+        dist.all_reduce(total, group=self.group)
+        self._lost, self._samples = self._lost.to(total.device) + total, []
         self._calls += 1
 
     @torch.enable_grad()
     def _lost_in(self, rows: Tensor, result: Tensor) -> Tensor:
         """Return the share of each message that was cut off, [m, k], in the sampled columns."""
         if self.mode == "coordinates" and rows.numel():
-            rows = rows.clone().requires_grad_()
+            rows.requires_grad_()
             (slopes,) = torch.autograd.grad(self._in_stages(rows, 1).sum(), rows)
             unused = (slopes == 0).double()
             return torch.where(unused.all(0), torch.nan, unused)
         rows = sound(rows)[0].nan_to_num()
         sizes = rows.norm(dim=1, keepdim=True)
-        sizes = torch.where(sizes > 0, sizes, torch.inf)
+        sizes[sizes == 0] = torch.inf
         weights = (result @ torch.linalg.pinv(rows / sizes, rtol=SAME_DIRECTION))[:, None] / sizes
         lost: Tensor = (1 - self.ranks * weights).clamp(0, 1)
         return lost.expand_as(rows)
-
-    def _settle(self) -> None:
-        if self._late is not None:
-            work, total = self._late
-            work.wait()
-            self._lost, self._late = self._lost.to(total.device) + total, None
 
     def suspects(self, reset: bool = False) -> list[float]:
         """Return for each rank the share of its message that was cut off, in [0, 1], as a mean over
@@ -274,7 +273,6 @@ class RobustState:
         by least squares, so that rules that do not return a weighted mean are only approximated.
         NaN: nothing is known, as for ``sign-majority``, or before the first call.
         """
-        self._settle()
         shares: list[float] = (self._lost[:-1] / self._lost[-1]).tolist()
         if reset:
             self._lost = torch.zeros_like(self._lost)
@@ -284,7 +282,6 @@ class RobustState:
         """Return all that a later process needs to go on; equal on all ranks, so one may save it
         for all.
         """
-        self._settle()
         remembered = {"calls": self._calls, "state": self._whole._state, "lost": self._lost}
         return self._identity | remembered
 
@@ -300,7 +297,6 @@ class RobustState:
                     f"{name}={value!r}: the saved state has {name}={state[name]!r}. Try: a "
                     f"RobustState with {state[name]!r}"
                 )
-        self._settle()
         self._calls, self._lost = state["calls"], state["lost"]
         self._whole._state = dict(state["state"])
 
@@ -308,10 +304,3 @@ class RobustState:
     def remembers(self) -> bool:
         """True if the next result depends on earlier calls."""
         return bool(self._whole._state) or any(stage.numbered for stage in self._stages)
-
-
-@functools.cache
-def _say(rule: str, ranks: int) -> None:
-    logging.getLogger(__name__).info(
-        "%s needs whole messages: each of %d ranks gets all of them", rule, ranks
-    )

@@ -150,7 +150,7 @@ def unclear() -> list[str]:
 
 def test_errors_say_what_to_type(world: World) -> None:
     for lines in world.run(unclear):
-        assert lines[0].startswith("byzantine=None: ")
+        assert lines[0].startswith("byzantine=None")
         assert lines[1].startswith("byzantine=0: ")
         assert "cwtm" in lines[2]
         assert "server" in lines[3]

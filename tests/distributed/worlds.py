@@ -27,7 +27,7 @@ class World:
     def __init__(self, ranks: int, folder: Path, timeout: float = SECONDS) -> None:
         # forked from a process that has loaded torch, and has no threads
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["dynabro_cli.distributed", "torch.nn.parallel"])
+        context.set_forkserver_preload(["dynabro_cli.distributed", "torch._dynamo"])
         pairs = [context.Pipe() for _ in range(ranks)]
         self.ends = [ours for ours, _ in pairs]
         self.processes = [

@@ -110,7 +110,6 @@ def _chained(stages: Sequence[PreAggregator], rule: Aggregator) -> Aggregator:
         rule.by_number,
         needs_server=rule.needs_server,
         at_threshold=at_threshold,
-        coordinatewise=rule.coordinatewise and all(stage.coordinatewise for stage in stages),
     )
 
 
