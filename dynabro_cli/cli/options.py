@@ -213,6 +213,15 @@ MAKING: dict[str, Any] = {
     "note": Annotated[
         str | None, typer.Option(metavar="TEXT", help="A note on the runs that are made.")
     ],
+    "log": Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOOL:PLACE",
+            help="Also log evaluations while runs are made: tensorboard:DIR, wandb:PROJECT or "
+            "mlflow:URI, such as tensorboard:logs; repeat for several.",
+            show_default=False,
+        ),
+    ],
     "executor": Annotated[
         str,
         typer.Option(metavar="local|ray", help="Make runs on this machine, or in a Ray cluster."),
@@ -245,7 +254,7 @@ def making(
     """
     usual = (
         {field.name: field.default for field in dataclasses.fields(Options)}
-        | {"tags": None}
+        | {"tags": None, "log": None}
         | defaults
     )
     return expand(
@@ -302,13 +311,17 @@ def _how(values: dict[str, Any]) -> Options:
         from dynabro_cli.runs.store.write.origin import check_words
 
         tags = check_words(tags or (), note)
+    if values.get("log"):
+        from dynabro_cli.runs.trackers import check_logs
+
+        values["log"] = check_logs(values["log"])
     if isinstance(values["jobs"], str):
         values["jobs"] = jobs_of(values["jobs"])
     if isinstance(values.get("jobs_per_gpu"), str):
         values["jobs_per_gpu"] = _count(
             "jobs_per_gpu", values["jobs_per_gpu"], 1, "a whole number from 1, or auto"
         )
-    return Options(**values, tags=tags or ())
+    return Options(**(values | {"log": values.get("log") or ()}), tags=tags or ())
 
 
 def jobs_of(text: str) -> int | None:

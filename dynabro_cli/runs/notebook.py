@@ -24,6 +24,7 @@ from dynabro_cli.runs.screen.terminal import complain
 from dynabro_cli.runs.store.read.frames import Frames, read
 from dynabro_cli.runs.store.read.queries import among
 from dynabro_cli.runs.store.write.origin import check_words
+from dynabro_cli.runs.trackers import check_logs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +45,7 @@ def run(
     rerun_changed: bool = False,
     tags: Sequence[str] = (),
     note: str | None = None,
+    log: Sequence[str] = (),
     quiet: bool = False,
 ) -> pd.Series[Any]:
     """Make a run in this process and store it, as ``dynabro run`` does; return its row, as ``load``
@@ -62,6 +64,7 @@ def run(
             other data.
         tags: Tags of the run.
         note: A note on it.
+        log: Trackers, such as ``("tensorboard:DIR", "mlflow:URI")``, that also get the evaluations.
         quiet: Show no progress.
 
     Raises:
@@ -77,6 +80,7 @@ def run(
         data_dir=folder,
         rerun=_rerun(rerun, rerun_changed),
         retry_failed=True,
+        log=check_logs(log),
     )
     (outcome,) = _made(planned, db, options, tags, note, quiet=quiet)
     if outcome.failure is not None:
@@ -97,6 +101,7 @@ def sweep(
     rerun_changed: bool = False,
     tags: Sequence[str] = (),
     note: str | None = None,
+    log: Sequence[str] = (),
     quiet: bool = False,
 ) -> Frames:
     """Make the missing runs of a sweep, as ``dynabro sweep`` does; return all of its runs, as
@@ -119,6 +124,7 @@ def sweep(
             other data.
         tags: As in ``run``.
         note: As in ``run``.
+        log: As in ``run``.
         quiet: As in ``run``.
 
     Raises:
@@ -143,6 +149,7 @@ def sweep(
         rerun=_rerun(rerun, rerun_changed),
         sweep=parsed.name,
         sweep_text=parsed.text,
+        log=check_logs(log),
     )
     outcomes = _made(planned, db, options, tags, note, quiet=quiet)
     # also of a sweep of which runs failed, for its warning

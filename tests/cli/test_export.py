@@ -92,7 +92,7 @@ def test_every_table_has_the_rule_with_its_chain(dynabro: Dynabro, results: Path
         assert dict(zip(listed["id"], listed["rule"], strict=True)) == rules
     frame = load(results).runs
     assert dict(zip(frame["id"], frame["rule"], strict=True)) == rules
-    assert [run.fields["rule"] for run in exports._runs("results.db", None, None)] == list(
+    assert [run.run.fields["rule"] for run in exports._runs("results.db", None, None)] == list(
         rules.values()
     )
     assert dynabro("plot", "final").code == 0

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from dynabro_cli.answers import exports
-from dynabro_cli.answers.exports import tensorboard
+from dynabro_cli.runs.trackers import tensorboard
 from tests.cli.conftest import Dynabro
 from tests.runs.store.made import change, read
 
@@ -34,20 +34,21 @@ def test_a_run_has_its_fields_parameters_and_numbers(results: Path) -> None:
         "SELECT id, substr(run_key, 1, 10), final_accuracy FROM runs WHERE status IN "
         "('finished', 'diverged')",
     )
-    assert [run.name for run in found] == [f"{number}-{key}" for number, key, _ in rows]
+    assert [run.run.name for run in found] == [f"{number}-{key}" for number, key, _ in rows]
     assert [run.final.get("final_accuracy") for run in found] == [accuracy for *_, accuracy in rows]
-    first = found[0]
+    exported = found[0]
+    first = exported.run
     assert (first.group, first.tags, first.note) == ("own", ["good"], "mine")
     assert {"task", "learning_rate", "seed"} <= set(first.fields)
     assert all(value is not None for value in first.fields.values())
-    assert any("." in name for run in found for name in run.fields)
+    assert any("." in name for run in found for name in run.run.fields)
     stored = read(
         results, "SELECT budget, test_accuracy FROM evaluations WHERE run_id = 1 ORDER BY round"
     )
     assert [
-        (budget, point.get("test_accuracy"), point["own"]) for budget, point in first.points
+        (budget, point.get("test_accuracy"), point["own"]) for budget, point in exported.points
     ] == [(budget, accuracy, 0.5) for budget, accuracy in stored]
-    assert first.ended >= first.started
+    assert exported.ended >= first.started
     assert (
         len(list(exports._runs("results.db", "id = 1", None)))
         == len(list(exports._runs("results.db", None, ["own"])))
@@ -69,7 +70,7 @@ def test_a_run_has_its_fields_parameters_and_numbers(results: Path) -> None:
         ("", 2, "what is to be written? Try: dynabro export curves --csv FILE"),
         ("curves --to mlflow", 2, "what is to be written?"),
         ("curves --csv a.csv --parquet a.parquet", 2, "what is to be written?"),
-        ("--to mlflow", 2, "to=mlflow: it needs the package mlflow (import of mlflow halted"),
+        ("--to mlflow", 2, "to=mlflow: it needs the package mlflow. Try: pip install mlflow"),
     ],
 )
 def test_what_is_refused(
@@ -166,13 +167,12 @@ def test_a_failed_export_leaves_nothing(
     results: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def write(runs: object, part: Path, out: Path) -> None:
-        part.mkdir()
-        (part / "half").write_text("half")
+    def begin(run: object, place: str) -> None:
+        Path(place, "half").write_text("half")
         refuse()
 
     pytest.importorskip("tensorboard")
-    monkeypatch.setattr(tensorboard, "write", write)
+    monkeypatch.setattr(tensorboard, "begin", begin)
     if exists:
         Path("out").mkdir()
     outcome = dynabro("export", "--to", "tensorboard", "--out", "out")

@@ -98,14 +98,14 @@ def test_a_failed_export_leaves_nothing(
 ) -> None:
     from dynabro_cli.answers import exports
 
-    def write(runs: object, out: Path, _: Path) -> None:
-        out.mkdir(exist_ok=True)
-        (out / "part").write_text("x")
+    def begin(run: object, **place: str) -> None:
+        Path("part").write_text("x")
         raise RuntimeError("the tool refuses the name")
 
     monkeypatch.setitem(exports.TARGETS, "tensorboard", "tool")
-    for name in ("tool", "dynabro_cli.answers.exports.tool"):
-        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(write=write))
+    monkeypatch.setitem(exports.PLACES, "tool", exports.PLACES["tensorboard"])
+    for name in ("tool", "dynabro_cli.runs.trackers.tool"):
+        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(begin=begin, __spec__=True))
     for before in (False, True):
         out = searched / f"out{before}"
         if before:

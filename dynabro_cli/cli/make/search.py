@@ -52,7 +52,7 @@ REPEATED = "their trials are repeated"
 """A note, if trials were made with other code."""
 
 
-@making({}, without=("tags", "note"))
+@making({}, without=("tags", "note", "log"))
 def search(
     name: SearchName,
     *,

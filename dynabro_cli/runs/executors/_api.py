@@ -55,6 +55,7 @@ class Options:
         shard: The part of the sweep that is made, such as ``2/4``; None for the whole.
         checkpoint_every: Seconds between two checkpoints of a run.
         weights: When a run sends its model.
+        log: Trackers that get the evaluations of the runs that are made, as ``--log`` has them.
     """
 
     executor: str = "local"
@@ -79,6 +80,7 @@ class Options:
     shard: str | None = None
     checkpoint_every: float = CHECKPOINT_SECONDS
     weights: SaveAt = "never"
+    log: tuple[str, ...] = ()
 
     @property
     def sweep_row(self) -> str | None:

@@ -15,6 +15,7 @@ from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.runs.executors._api import Listener, Options, Outcome
 from dynabro_cli.runs.executors.backend import Places
 from dynabro_cli.runs.executors.ledger import Ledger, Slot
+from dynabro_cli.runs.executors.live_log import Logged
 from dynabro_cli.runs.executors.scheduler import Scheduler
 from dynabro_cli.runs.store.ownership import heartbeats
 from dynabro_cli.runs.store.read.searches import refuse_name_of_search
@@ -67,6 +68,7 @@ def make_all(
         DynabroError: The database cannot be written; stored rows are intact.
     """
     options, files, kept = places.options, files or SideFiles.of(engine.url), KeptConnection(engine)
+    logged = Logged(listener, options)
     slots = slots_of(
         kept,
         places,
@@ -76,7 +78,7 @@ def make_all(
         save_model=save_model,
     )
     keys = [run.key for run in runs]
-    ledger = Ledger(runs, options, files, listener, standing.stored(keys), places.sharing)
+    ledger = Ledger(runs, options, files, logged, standing.stored(keys), places.sharing)
     owners = [slot.recorder.owner for slot in slots]
     entry = None
     if options.sweep_row is not None:  # runs without a common name are no sweep
@@ -97,6 +99,7 @@ def make_all(
         contextlib.closing(kept),  # after the end of the sweep's row is written
         entry or contextlib.nullcontext(),
         heartbeats(engine, owners),
+        contextlib.closing(logged),
     ):
         try:
             return Scheduler(ledger, slots, options, places.backend, kept).run()

@@ -86,13 +86,13 @@ def read(
         warnings.warn("; ".join(lines), stacklevel=3)
     for name in TIMES:
         runs[name] = pd.to_datetime(runs[name], utc=True, errors="coerce", format="ISO8601")
-    parameters = pd.DataFrame([_parameters(text) for text in runs["spec"]], index=runs.index)
+    parameters = pd.DataFrame([parameters_of(text) for text in runs["spec"]], index=runs.index)
     chosen = f"run_id IN (SELECT id FROM runs {condition})"
     evaluations = query(engine, f"SELECT * FROM evaluations WHERE {chosen} ORDER BY run_id, round")
     return Frames(runs.join(parameters), evaluations.frame())
 
 
-def _parameters(spec: str) -> dict[str, Any]:
+def parameters_of(spec: str) -> dict[str, Any]:
     """Return the parameters of a run's components, as ``field.parameter``; empty for a spec that
     cannot be read.
     """

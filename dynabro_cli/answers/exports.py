@@ -1,50 +1,44 @@
-"""Stored runs as files of other tools. Each tool has a module here, whose ``write`` uses the tool's
-own writer.
-"""
+"""Stored runs as files of other tools, by the writers of ``runs/trackers/``."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import itertools
 import logging
-import math
-import re
 import tempfile
 import threading
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dynabro_cli.answers.analysis.diverged import DIVERGED, counted_as
 from dynabro_cli.core.errors import (
     CannotWriteError,
     DatabaseError,
     NotFoundError,
-    SpecError,
     StorageError,
     first_line,
 )
 from dynabro_cli.core.limits import SWEEP_NAME
 from dynabro_cli.experiment.key import KEY_DIGITS
-from dynabro_cli.experiment.spec import fields
 from dynabro_cli.runs.store.care.outputs import part_of
 from dynabro_cli.runs.store.read.frames import load
 from dynabro_cli.runs.store.read.queries import query, sweeps_condition
 from dynabro_cli.runs.store.tables import HAS_RESULT
 from dynabro_cli.runs.store.write.origin import read_tags
+from dynabro_cli.runs.trackers import CURVES, Described, Points, check_package, fields_of, finite
 
 TARGETS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb-offline": "wandb"}
-"""Tools, and the package that each tool needs; the module here has the package's name."""
-CURVES = (
-    "test_accuracy",
-    "test_loss",
-    "train_loss",
-    "gap",
-    "validation_accuracy",
-    "validation_loss",
-)
+"""Tools, and the package that each tool needs; its writer has the package's name."""
+PLACES: dict[str, Callable[[Path, Path], dict[str, str]]] = {
+    "tensorboard": lambda part, _: {"place": str(part)},
+    "mlflow": lambda part, out: {
+        "place": f"sqlite:///{(part / 'mlflow.db').resolve()}",
+        "artifacts": (out / "artifacts").resolve().as_uri(),
+    },
+    "wandb": lambda part, _: {"place": "dynabro", "offline": str(part)},
+}
+"""Arguments of a tool's ``begin``, from the folder that is written and its later place."""
 FINAL = ("final_accuracy", "final_loss", "final_gap")
 NO_ROOM = ("No space left", "disk is full", "disk I/O", "quota exceeded")
 """Words of errors of a full disk."""
@@ -54,26 +48,15 @@ class Exported(NamedTuple):
     """A run for another tool.
 
     Attributes:
-        name: Its id and the beginning of its key.
-        group: Its sweep; ``runs`` without a sweep.
-        fields: Its fields that have a value, ``rule``, and all parameters of its components, such
-            as ``method.beta``.
-        tags: Tags.
-        note: The note, or an empty text.
-        started: Start time, in seconds since 1970.
-        ended: End time.
-        points: For each evaluation, the budget (the step of all tools) and finite numbers by name.
+        run: The run; its name is its id and the beginning of its key.
+        ended: End time, in seconds since 1970.
+        points: Its evaluations.
         final: Final scores; of a run that diverged what it counts as, unless it is infinite.
     """
 
-    name: str
-    group: str
-    fields: dict[str, Any]
-    tags: list[str]
-    note: str
-    started: float
+    run: Described
     ended: float
-    points: list[tuple[int, dict[str, float]]]
+    points: Points
     final: dict[str, float]
 
 
@@ -88,12 +71,7 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
         StorageError: The disk is full.
     """
     package = TARGETS[to]
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
-        raise SpecError(
-            f"to={to}: it needs the package {package} ({error}). Try: pip install {package}"
-        ) from error
+    check_package(package, f"to={to}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CannotWriteError(f"{out} exists, and is not an empty folder. Try: another --out")
     runs = list(_runs(db, where, sweeps))
@@ -110,9 +88,7 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
         ) as folder:
             part = Path(folder, out.name)
             with _errors_of_threads():
-                importlib.import_module(f"dynabro_cli.answers.exports.{package}").write(
-                    runs, part, out
-                )
+                _write(runs, package, part, out)
             part.replace(out)
     except Exception as error:  # the tools have various errors
         reason = getattr(error, "strerror", None) or first_line(error) or type(error).__name__
@@ -143,25 +119,14 @@ def _errors_of_threads() -> Iterator[None]:
         raise errors[0]
 
 
-def legal_names(names: Iterable[str], illegal: str, most: int) -> dict[str, str]:
-    """Return the name of each metric in a tool that does not take all names, with a warning for
-    those that change.
-
-    Args:
-        names: Names of metrics.
-        illegal: A regular expression of the characters that become an underscore.
-        most: Most characters of a name.
-    """
-    legal: dict[str, str] = {}
-    for name in sorted(set(names)):
-        short = re.sub(illegal, "_", name)[:most]
-        numbered = (f"{short[: most - 8]}_{count}" for count in itertools.count(2))
-        while short in legal.values():
-            short = next(numbered)
-        legal[name] = short
-        if short != name:
-            warnings.warn(f"the metric {name!r} is written as {short!r}", stacklevel=2)
-    return legal
+def _write(runs: Sequence[Exported], package: str, part: Path, out: Path) -> None:
+    """Write runs into the folder ``part``, which becomes ``out``."""
+    part.mkdir()
+    tool = importlib.import_module(f"dynabro_cli.runs.trackers.{package}")
+    for run in runs:
+        log = tool.begin(run.run, **PLACES[package](part, out))
+        log.points(run.points, run.ended)
+        log.end(run.final, run.ended, "FINISHED")
 
 
 def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[Exported]:
@@ -187,7 +152,7 @@ def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[
         curve = [
             (
                 int(evaluation["budget"]),
-                _finite(
+                finite(
                     {name: evaluation[name] for name in CURVES}
                     | metrics.get((row["id"], evaluation["round"]), {})
                 ),
@@ -201,19 +166,17 @@ def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[
                 "Try: --where"
             )
         yield Exported(
-            name,
-            group,
-            {
-                name: value
-                for name, value in row.items()
-                if name in (*fields(), "rule") or "." in name
-            },
-            read_tags(row.get("tags")),
-            row.get("note", ""),
-            row["started_at"].timestamp(),
+            Described(
+                name,
+                group,
+                fields_of(row),
+                read_tags(row.get("tags")),
+                row.get("note", ""),
+                row["started_at"].timestamp(),
+            ),
             row["finished_at"].timestamp(),
             curve,
-            _finite(
+            finite(
                 {
                     name: counted_as(name, row["task"], row.get("model"), row.get("code_digests"))
                     if row["status"] == DIVERGED
@@ -222,11 +185,3 @@ def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[
                 }
             ),
         )
-
-
-def _finite(values: dict[str, Any]) -> dict[str, float]:
-    return {
-        name: float(value)
-        for name, value in values.items()
-        if value is not None and math.isfinite(value)
-    }
