@@ -19,9 +19,9 @@ from dynabro_cli import RunSpec
 from dynabro_cli.core import events
 from dynabro_cli.gradients import graphs
 from dynabro_cli.gradients.engine import WorkerGradients
-from dynabro_cli.simulation import loop
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.problem.images import ImageProblem
+from dynabro_cli.simulation.round import update
 
 ROUNDS = 6
 """Rounds of a run; the last round is counted, because the first rounds send tables that stay on the
@@ -88,13 +88,13 @@ def count(spec: RunSpec, kernels: str) -> list[object]:
                 function = sized if phase == "gradients" else getattr(place, name)
                 stack.enter_context(patch.object(place, name, phases.around(phase, function)))
             stack.enter_context(patch.object(graphs, "EAGER", ROUNDS))
-            make = loop.make_server
+            make = update.make_server
 
             def server(*arguments: Any) -> Any:
                 made = make(*arguments)
                 return made._replace(answer=phases.around("server", made.answer))
 
-            stack.enter_context(patch.object(loop, "make_server", server))
+            stack.enter_context(patch.object(update, "make_server", server))
             for event in stream(spec, "cuda", tiny=True):
                 if isinstance(event, events.RoundsDone):
                     break

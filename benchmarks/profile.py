@@ -18,10 +18,10 @@ from dynabro_cli.core.errors import NotFoundError
 from dynabro_cli.core.events import RoundsDone
 from dynabro_cli.runs.store.open.engine import open_for_writing
 from dynabro_cli.runs.store.write.recorder import Recorder
-from dynabro_cli.simulation import loop
-from dynabro_cli.simulation.loop import Step
+from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.problem.mini_batches import BatchSource
+from dynabro_cli.simulation.round import update
 from dynabro_cli.simulation.round.acceptance import Probe
 from dynabro_cli.simulation.setup import data_directory
 
@@ -77,19 +77,19 @@ class Stopwatch:
             (BatchSource, "of_workers", "batches"),
             (ImageProblem, "_batches", "batches"),
             (Probe, "__call__", "acceptance ratio"),
-            (Step, "update", "step"),
-            (loop.Simulation, "_evaluate", "evaluations"),
+            (update.Step, "update", "step"),
+            (Simulation, "_evaluate", "evaluations"),
             (Recorder, "record", "recorder"),
             (Recorder, "interrupted", "recorder"),
         ):
             setattr(owner, name, self.around(getattr(owner, name), part))
-        make_server = loop.make_server
+        make_server = update.make_server
 
         def watched_server(parts: Any) -> Any:
             server = make_server(parts)
             return server._replace(answer=self.around(server.answer, "server"))
 
-        loop.make_server = watched_server
+        update.make_server = watched_server
 
 
 def measure(tasks: list[str], how: How) -> str:

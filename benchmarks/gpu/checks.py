@@ -36,8 +36,8 @@ from dynabro_cli.core import events
 from dynabro_cli.core.machine import devices, gpu_kernels, mps
 from dynabro_cli.gradients import graphs
 from dynabro_cli.gradients.engine import WorkerGradients
-from dynabro_cli.simulation import loop
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS, Simulation
+from dynabro_cli.simulation.round import update
 
 MACHINE, KERNELS, BITS, GRAPHS, MANY, CIFAR, PROFILE, BYZFL = QUESTIONS = (
     "1. Which machine is it, and does Triton work there?",
@@ -265,22 +265,22 @@ def captured_alone(how: How, spec: RunSpec, stage: str) -> Outcome:
             messages=noted("messages", made.messages), answer=noted("answer", made.answer)
         )
 
-    def update(simulation: Simulation, inputs: Any, state: Any) -> Any:
+    def update_or_capture(updating: update.Update, inputs: Any, state: Any) -> Any:
         if state.round < 3:
-            return whole(simulation, inputs, state)
+            return whole(updating, inputs, state)
         start, _ = graphs.KernelCapture(torch.device(how.device))(lambda: calls[stage]())
         start()
         synchronise(how.device)
         raise _DoneError
 
-    whole, make_server = Simulation._update, loop.make_server
+    whole, make_server = update.Update.__call__, update.make_server
     with contextlib.ExitStack() as stack:
         for owner, name, function in (
-            (loop, "make_server", server),
+            (update, "make_server", server),
             (WorkerGradients, "__call__", noted("gradients", WorkerGradients.__call__)),
-            (Simulation, "_observe", noted("statistics", Simulation._observe)),
-            (loop.Step, "update", noted("step", loop.Step.update)),
-            (Simulation, "_update", update),
+            (update.Update, "_observe", noted("statistics", update.Update._observe)),
+            (update.Step, "update", noted("step", update.Step.update)),
+            (update.Update, "__call__", update_or_capture),
             (graphs, "GRAPH_VALUES", 0),
         ):
             stack.enter_context(patch.object(owner, name, function))

@@ -20,6 +20,8 @@ from dynabro_cli.gradients import engine, graphs
 from dynabro_cli.gradients.engine import GPU_PASS_VALUES
 from dynabro_cli.gradients.graphs import Graphed
 from dynabro_cli.simulation.loop import Simulation
+from dynabro_cli.simulation.round.parts import State
+from dynabro_cli.simulation.round.update import Update
 from dynabro_cli.simulation.setup import simulate_run
 from tests.contract.test_attacks import TEXTS as ATTACKS
 from tests.contract.test_switching import NAMES as STRATEGIES
@@ -206,14 +208,14 @@ def test_passes_are_equally_large(
 def test_a_rule_that_waits_or_is_elsewhere_is_found(
     wait: Callable[[Tensor], object], rounds: FakeGPU, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Simulation._observe
+    one = Update.__call__
 
-    def waits(simulation: Simulation, who: Any) -> None:
-        if simulation._state.round >= FIRST:
-            wait(simulation._parts.problem.x)
-        one(simulation, who)
+    def waits(update: Update, inputs: Any, state: State) -> Any:
+        if state.round >= FIRST:
+            wait(update._parts.problem.x)
+        return one(update, inputs, state)
 
-    monkeypatch.setattr(Simulation, "_observe", waits)
+    monkeypatch.setattr(Update, "__call__", waits)
     with pytest.raises((AssertionError, RuntimeError), match=r"host|device"):
         run_of(rounds, small())
 

@@ -23,10 +23,11 @@ from dynabro_cli.gradients.graphs import Capture, Graphed
 from dynabro_cli.gradients.layers.chain import Chain
 from dynabro_cli.simulation import loop, setup
 from dynabro_cli.simulation.checkpoint import Checkpoint
-from dynabro_cli.simulation.loop import FLUSH_ROUNDS, Simulation, Step
+from dynabro_cli.simulation.loop import FLUSH_ROUNDS, Simulation
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.problem.mini_batches import BatchSource
 from dynabro_cli.simulation.round.inputs import Inputs
+from dynabro_cli.simulation.round.update import Step
 from tests.contract.test_attacks import TEXTS as ATTACKS
 from tests.contract.test_methods import METHODS, build
 from tests.contract.test_switching import NAMES, NEEDED
@@ -55,7 +56,7 @@ def simulation(capture: Capture | None, **fields: Any) -> Simulation:
     with torch.no_grad():
         made = setup._prepare(resolve(spec), CPU, "off")[0]
     if capture is not None:
-        made._graphed = made._by_graphs(capture)
+        made._graphed = made._update.by_graphs(capture)
     return made
 
 
@@ -81,7 +82,7 @@ def same(capture: Capture, rounds: int, **fields: Any) -> Graphed:
         for one, two in zip(models, others, strict=True)
     )
     assert records == other_records
-    assert torch.equal(made._loss, other._loss)
+    assert torch.equal(made._update.loss, other._update.loss)
     assert made._graphed is not None
     return made._graphed
 
@@ -228,7 +229,7 @@ def unread(inputs: Inputs) -> set[str]:
 def test_every_input_of_the_row_reaches_a_replay(
     cell: dict[str, Any], inputs: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "Graphed", Watched)
+    monkeypatch.setattr("dynabro_cli.simulation.round.update.Graphed", Watched)
     made = simulation(recorded, **cell)
     problem = made._parts.problem
     assert isinstance(problem, ImageProblem)
@@ -404,7 +405,7 @@ def test_a_graph_that_an_evaluation_spoils_ends_the_run() -> None:
         return replay, (numbers, measured)
 
     made._parts.problem.evaluate = spoil  # type: ignore[method-assign]
-    made._graphed = made._by_graphs(capture)
+    made._graphed = made._update.by_graphs(capture)
     with (
         pytest.raises(DoubtfulRunError, match="replay 21 of a CUDA graph differs"),
         torch.no_grad(),

@@ -435,7 +435,7 @@ def test_gradients_at_other_points() -> None:
     )[0]
     parts, state = made._parts, made._state
     inputs = inputs_of(parts, state, Plan(None, (3,)))
-    round_ = RoundGradients(parts, state, inputs, made._server.attacker)
+    round_ = RoundGradients(parts, state, inputs, made._update._server.attacker)
     here = parts.problem.x.clone()
     points = here + 0.1 * torch.randn(M, here.numel(), generator=torch.Generator().manual_seed(0))
     found, at_one = round_.gradients(2, points), round_.gradients(2, points[1])
@@ -459,7 +459,7 @@ def test_losses_at_another_point_are_not_counted() -> None:
     )[0]
     parts, state = made._parts, made._state
     inputs = inputs_of(parts, state, Plan(None, (2,)))
-    round_ = RoundGradients(parts, state, inputs, made._server.attacker)
+    round_ = RoundGradients(parts, state, inputs, made._update._server.attacker)
     round_.gradients(0, parts.problem.x + 1)
     round_.gradients(0)
     seen = parts.problem.observed()

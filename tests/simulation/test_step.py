@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from dynabro_cli import RunSpec
 from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.simulation.loop import Step
+from dynabro_cli.simulation.round.update import Step
 from tests.simulation.reference import START, A, gap, noise, quadratic
 
 PLAIN = {"method": "sgd", "attack": "none", "aggregator": "mean", "workers": 3, "byzantine": 1}
