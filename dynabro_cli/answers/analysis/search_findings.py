@@ -15,7 +15,7 @@ from dynabro_cli.experiment.comparison import CodeComparison, compare
 from dynabro_cli.experiment.grid.goals import GOALS
 from dynabro_cli.experiment.grid.search_file import Search
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.runs.search.study import Study, best_of, repeated_of, value_or_inf
+from dynabro_cli.runs.search.study import Study, best_of, repeated_of
 from dynabro_cli.runs.store.read.searches import RunEnd, Trial, codes_of, ends_of, trials_of
 
 BEST = 10
@@ -150,7 +150,7 @@ def _found(
     run = study.again(row, search.seeds[:1])[0]
     if complete:  # the run that shows the finding most clearly
         run = repeats[min(range(len(repeats)), key=lambda place: sign * values[place])]
-    return Found(row, choices, run, value_or_inf(row), tuple(values) if complete else ())
+    return Found(row, choices, run, row.value_or_inf, tuple(values) if complete else ())
 
 
 def as_sweep(search: Search, findings: Sequence[Findings]) -> str:

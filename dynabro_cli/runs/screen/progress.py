@@ -335,20 +335,18 @@ class TrialsProgress(Display):
 
     def trial_ended(self, name: str, trial: Trial) -> None:
         """Count a trial; show the best one."""
-        from dynabro_cli.runs.search.study import value_or_inf
-
         self._ended += 1
         self._trials = max(self._trials, self._ended)
         best, sign = self._best.get(name), -1 if self._search.maximize else 1
         if trial.status == "finished" and (
-            best is None or sign * value_or_inf(trial) < sign * value_or_inf(best)
+            best is None or sign * trial.value_or_inf < sign * best.value_or_inf
         ):
             self._best[name] = best = trial
-        word = f"{value_or_inf(trial):.4g}" if trial.status == "finished" else trial.status
+        word = f"{trial.value_or_inf:.4g}" if trial.status == "finished" else trial.status
         summary = (
             ""
             if best is None
-            else f"best {value_or_inf(best):.4g} (trial {best.number}: {self._label(name, best)})"
+            else f"best {best.value_or_inf:.4g} (trial {best.number}: {self._label(name, best)})"
         )
         self._live.update(self._bar, completed=self._ended, total=self._trials, description=summary)
         lead = f"{self._place()}: {name}: trial {trial.number}: {word}, {self._label(name, trial)}"

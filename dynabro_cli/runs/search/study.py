@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.trial import TrialState
 
 from dynabro_cli.core.errors import PluginError, SpecError
-from dynabro_cli.experiment.grid.search_file import SEEDS, Search
+from dynabro_cli.experiment.grid.search_file import Search
 from dynabro_cli.experiment.grid.sweep_file import Values
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.runs.search import pruners
 from dynabro_cli.runs.store.read.searches import Trial
 
 MOST_ATTEMPTS = 1000
@@ -34,8 +35,6 @@ MODELLED = 2
 """Proposals of the sampler itself; the following ones are uniform, because its model may know
 nothing that is new and legal.
 """
-STARTUP = 5
-"""Finished trials before the median prunes."""
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -53,18 +52,10 @@ class Study:
     def __init__(self, search: Search, name: str, fixed: Values) -> None:
         self.name, self._search, self._fixed = name, search, fixed
         self._space = search.space
-        pruners: dict[str, optuna.pruners.BasePruner] = {
-            "none": optuna.pruners.NopPruner(),
-            "median": LastValuePruner((TrialState.COMPLETE,), worse_than_median),
-            "successive-halving": optuna.pruners.SuccessiveHalvingPruner(),
-            SEEDS: LastValuePruner(None, not_in_best_quarter),
-        }
-        direction = (
-            optuna.study.StudyDirection.MAXIMIZE
-            if search.maximize
-            else optuna.study.StudyDirection.MINIMIZE
+        self._study = optuna.create_study(
+            direction="maximize" if search.maximize else "minimize",
+            pruner=pruners.BY_NAME[search.pruner],
         )
-        self._study = optuna.create_study(direction=direction, pruner=pruners[search.pruner])
         self._trials: dict[int, optuna.Trial] = {}
         self._ended: set[int] = set()
         # key of the first run, and choices, of each trial
@@ -297,49 +288,6 @@ class _JointTpe(optuna.samplers.TPESampler):
         return self._shared.calculate(study)
 
 
-class LastValuePruner(optuna.pruners.BasePruner):
-    """End a trial by its last value, compared with the values of others at the same step.
-
-    Optuna's pruners compare a trial's best value so far: an attacked run has its lowest accuracy at
-    its beginning, so that it would never be ended.
-
-    Args:
-        states: States of the other trials; None for all.
-        ends: Returns True if a trial ends whose value is the first argument, where the others have
-            the second; less is better.
-    """
-
-    def __init__(
-        self,
-        states: tuple[TrialState, ...] | None,
-        ends: Callable[[float, np.ndarray], bool],
-    ) -> None:
-        self._states, self._ends = states, ends
-
-    def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
-        """Return True if the trial ends at its last step."""
-        step = trial.last_step
-        values = [
-            other.intermediate_values[step]
-            for other in study.get_trials(deepcopy=False, states=self._states)
-            if other.number != trial.number and step in other.intermediate_values
-        ]
-        if step is None or not values:
-            return False
-        sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
-        return self._ends(sign * trial.intermediate_values[step], sign * np.array(values))
-
-
-def worse_than_median(value: float, others: np.ndarray) -> bool:
-    """Return True if a value is worse than the median of ``STARTUP`` others or more."""
-    return len(others) >= STARTUP and value > float(np.nanmedian(others))
-
-
-def not_in_best_quarter(value: float, others: np.ndarray) -> bool:
-    """Return True if at least a quarter of the others are as good."""
-    return 4 * int((others <= value).sum()) >= len(others)
-
-
 def best_of(search: Search, rows: Sequence[Trial], count: int | None = None) -> list[Trial]:
     """Return the best finished trials, best first; by default the number that ``then`` repeats.
     Equal ones stay in order.
@@ -349,7 +297,7 @@ def best_of(search: Search, rows: Sequence[Trial], count: int | None = None) -> 
     best: dict[tuple[str, ...], Trial] = {}
     for row in sorted(
         (row for row in rows if row.status == "finished"),
-        key=lambda row: (sign * value_or_inf(row), row.number),
+        key=lambda row: (sign * row.value_or_inf, row.number),
     ):
         best.setdefault(row.run_keys, row)  # a configuration that was proposed twice counts once
     return list(best.values())[:count]
@@ -365,8 +313,3 @@ def repeated_of(search: Search, study: Study, rows: Sequence[Trial]) -> list[Tri
         *best_of(search, first, search.then.first if search.then else 0),
     ]
     return list({row.run_keys: row for row in chosen}.values())
-
-
-def value_or_inf(trial: Trial) -> float:
-    """Return the value of a finished trial; infinity if the database has none."""
-    return math.inf if trial.value is None else trial.value

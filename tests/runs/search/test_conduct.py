@@ -23,7 +23,6 @@ from dynabro_cli.answers.analysis.search_findings import code_of, findings, in_w
 from dynabro_cli.core.errors import RunError, SpecError
 from dynabro_cli.core.registration import plugins
 from dynabro_cli.runs.search import conduct
-from dynabro_cli.runs.search.study import value_or_inf
 from dynabro_cli.runs.store.care.check import check
 from dynabro_cli.runs.store.care.merge import merge
 from dynabro_cli.runs.store.care.thin import thin
@@ -688,7 +687,7 @@ def test_the_first_seed_of_a_proposal_decides_about_the_others(
         firsts.append(first)
     assert {trial.status for trial in watch.trials} == {"finished", "pruned"}
     whole = [trial for trial in watch.trials if trial.status == "finished"]
-    best = {max(whole, key=value_or_inf).number, max(whole[:2], key=value_or_inf).number}
+    best = {max(some, key=lambda trial: trial.value_or_inf).number for some in (whole, whole[:2])}
     assert watch.repeated == [2 * len(best)]
     # another place may begin the next proposal, and no seed is made that is not needed
     assert counts[:3] == [3, 3, 1]

@@ -38,6 +38,11 @@ class Trial(NamedTuple):
     run_keys: tuple[str, ...]
     value: float | None
 
+    @property
+    def value_or_inf(self) -> float:
+        """The value of a finished trial; infinity if the database has none."""
+        return math.inf if self.value is None else self.value
+
 
 def trials_of(connection: Connection, search: str, since: int = 0) -> list[Trial]:
     """Return the trials of a search by number, from ``since`` on."""
