@@ -5,7 +5,6 @@ from the others.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -13,31 +12,23 @@ from dynabro_cli.components.aggregators._api import Aggregator, AggregatorSettin
 from dynabro_cli.components.attacks._api import Attack, AttackSetting
 from dynabro_cli.components.methods._api import (
     GatheringMethod,
-    JudgingMethod,
     Measured,
     Method,
     MethodSetting,
     senders,
 )
-from dynabro_cli.components.partitions._api import Partition, PartitionSetting, server_samples
+from dynabro_cli.components.partitions._api import Partition, PartitionSetting
 from dynabro_cli.components.pre_aggregators._chain import build_chain, build_stages
 from dynabro_cli.components.switching._api import Switching, SwitchingSetting
 from dynabro_cli.components.tasks._api import ImageShape, Task
 from dynabro_cli.core.errors import Problems, SpecError
 from dynabro_cli.core.lazy import torch
 from dynabro_cli.core.machine.cache_folder import cache_folder
-from dynabro_cli.core.registration import Component, format_value
-from dynabro_cli.experiment.complete import CompleteSpec, answering_count
+from dynabro_cli.core.registration import Component
+from dynabro_cli.experiment.complete import CompleteSpec, answering_count, workers_samples
+from dynabro_cli.experiment.conflicts import attack_conflicts, need_all, needs_server
 
 Components = dict[str, "Component[Any] | None"]
-ENTRIES = {
-    "gradient": "gradients",
-    "computation": "single gradient computations",
-    "message": "messages",
-    "state": "states",
-    "data": "data",
-}
-"""Targets of an attack, by its entry, in words."""
 
 
 class Built(NamedTuple):
@@ -66,18 +57,6 @@ class Built(NamedTuple):
     partition: Partition
     cohort: Aggregator | None
     settings: dict[str, Any]
-
-
-def held_out(share: float, samples: int) -> int:
-    """Return the number of held-out samples: ``share`` of all, rounded; at least one if ``share``
-    is not 0.
-    """
-    return max(1, round(share * samples)) if share else 0
-
-
-def workers_samples(spec: CompleteSpec, samples: int) -> int:
-    """Return the number of training samples that are left for the workers, at least 0."""
-    return max(0, samples - held_out(spec.validation, samples) - server_samples(spec.data))
 
 
 def samples_each(spec: CompleteSpec, task: Task) -> int | None:
@@ -124,11 +103,6 @@ def attack_setting(spec: CompleteSpec, method: Method, always: int | None = None
     return AttackSetting(chain_setting(spec).workers, method.beta, always, spec.seed, gain)
 
 
-def switching_setting(spec: CompleteSpec, method: Method) -> SwitchingSetting:
-    """Return the setting of a switching strategy for the run and its method."""
-    return SwitchingSetting(spec.workers, spec.byzantine, spec.seed, method.beta, method.jmax)
-
-
 def assemble(
     spec: CompleteSpec, method: Method, aggregator: Aggregator, noise: float | None = None
 ) -> tuple[Method, Aggregator]:
@@ -155,24 +129,6 @@ def at_threshold(aggregator: Aggregator, method: Method) -> Aggregator:
     if aggregator.at_threshold is None or method.threshold is None:
         return aggregator
     return aggregator.at_threshold(method.threshold)
-
-
-def build_method(
-    spec: CompleteSpec, rate: float | None, task: Task, parts: Components, problems: Problems
-) -> Method | None:
-    """Build the method, which other defaults follow from, and check the numbers of the spec.
-
-    Args:
-        spec: The run.
-        rate: The given learning rate; None if its default may follow from the method.
-        task: The task.
-        parts: The components; those with problems are None.
-        problems: Gets the problems.
-    """
-    problems.lines += conflicts(spec, task, parts["data"])
-    setting = replace(method_setting(spec, task), learning_rate=rate)
-    method = parts["method"]
-    return None if method is None else problems.attempt(method.build, setting)
 
 
 def build(
@@ -211,11 +167,12 @@ def build(
     cohort = problems.attempt(_build_cohort, spec, method, rule, chain) if fits else None
     attack: Attack | None = problems.attempt(attacker.build, attack_setting(spec, method))
     if attack is not None:
-        problems.lines += _attack_conflicts(
+        problems.lines += attack_conflicts(
             spec.task, entry, attacker.name, attack, has_labels=task.trains_model
         )
     some_answer = chain_setting(spec).workers < spec.workers
-    switches, samples = switching_setting(spec, method), PartitionSetting(spec.workers)
+    samples = PartitionSetting(spec.workers)
+    switches = SwitchingSetting(spec.workers, spec.byzantine, spec.seed, method.beta, method.jmax)
     switching: Switching | None = problems.attempt(strategy.build, switches)
     if switching is not None and switching.follow is not None and spec.clock != "round":
         problems.lines.append(
@@ -223,9 +180,9 @@ def build(
             "--clock round, or leave it out"
         )
     if some_answer and attack is not None and aggregator is not None and fits:
-        problems.lines += _need_all(spec, method, aggregator, attack)
+        problems.lines += need_all(spec, method, aggregator, attack)
     if aggregator is not None:
-        problems.lines += _needs_server(spec, task, aggregator)
+        problems.lines += needs_server(spec, task, aggregator)
     partition: Partition | None = problems.attempt(data.build, samples)
     if parts["model"] is not None and task.shape is not None:
         problems.attempt(_check_model, parts["model"], task.shape)
@@ -275,40 +232,6 @@ def _build_cohort(
         ) from None
 
 
-def _need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Attack) -> list[str]:
-    """Return the parts that need an answer of every worker in every round, one line each."""
-    workers = senders(method)
-    by_history = (
-        (workers.remembers and not workers.by_row)
-        or isinstance(method, JudgingMethod)
-        or (isinstance(method, GatheringMethod) and method.cohort is not None)
-    )
-    needing = [
-        (f"method {spec.method!r}", by_history),
-        (f"aggregator {spec.aggregator!r}", rule.by_number and not workers.delayed),
-        (f"attack {spec.attack!r}", attack.by_number),
-    ]
-    why = (
-        "needs every worker in every round, and "
-        f"participation={format_value(spec.participation)}. Try: --participation 1"
-    )
-    return [f"{name} {why}" for name, needs in needing if needs]
-
-
-def _needs_server(spec: CompleteSpec, task: Task, rule: Aggregator) -> list[str]:
-    """Return the problem of a rule that needs trusted data if the server has no samples; an
-    objective always has a gradient.
-    """
-    if not rule.needs_server or not task.trains_model or server_samples(spec.data):
-        return []
-    joined = "," if ":" in spec.data else ":"
-    needs = (
-        f"aggregator {spec.aggregator!r} needs samples at the server, and data={spec.data} "
-        "leaves it none"
-    )
-    return [f"{needs}. Try: --data {spec.data}{joined}server=100"]
-
-
 def _check_model(model: Component[Any], shape: ImageShape) -> None:
     """Raise SpecError if the network does not exist for images of this shape."""
     if model.entry.check is not None:
@@ -316,115 +239,6 @@ def _check_model(model: Component[Any], shape: ImageShape) -> None:
         return
     with torch.device("meta"):
         model.build(shape)
-
-
-def _attack_conflicts(
-    task: str, entry: str | None, name: str, attack: Attack, *, has_labels: bool
-) -> list[str]:
-    """Return the problems between an attack, its entry and the task, one line each."""
-    lines = []
-    if entry is not None and entry not in attack.entries:
-        acts = " or ".join(ENTRIES[legal] for legal in attack.entries)
-        lines.append(
-            f"attack {name!r} acts on {acts}, and attack_entry={entry}. "
-            f"Try: no --attack-entry, or --attack-entry {attack.entries[0]}"
-        )
-    if attack.labels is not None and not has_labels:
-        lines.append(
-            f"attack {name!r} changes labels, and task {task!r} has none. Try: another "
-            "--attack or --task"
-        )
-    return lines
-
-
-MOST_SAMPLES = 2**62
-"""Largest number of samples of all workers in a run: the column ``samples`` counts to 2^63 - 1, and
-the last round may exceed the budget.
-"""
-
-
-def conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None) -> list[str]:
-    """Return the problems between the numbers of a completed spec, one line each."""
-    lines = []
-    workers, byzantine = spec.workers, spec.byzantine
-    if 2 * byzantine >= workers:
-        most = (workers - 1) // 2
-        lines.append(
-            f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f "
-            f"is at most {most}. "
-            f"Try: --byzantine {most} (bernoulli switching may exceed it in a round, by its "
-            "delta_max)"
-        )
-    if spec.budget * workers * spec.batch_size > MOST_SAMPLES:
-        lines.append(
-            f"budget={spec.budget} with workers={workers} and batch_size={spec.batch_size} "
-            f"takes more than {MOST_SAMPLES} "
-            f"samples. Try: --budget {max(1, MOST_SAMPLES // (workers * spec.batch_size))}, or "
-            "a smaller --batch-size"
-        )
-    if spec.lr_drop != "none" and spec.lr_rule == "adagrad-norm":
-        lines.append(
-            f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}. "
-            "Try: --lr-drop none"
-        )
-    if spec.precision != "fp32" and not task.trains_model:
-        lines.append(
-            f"task {spec.task!r} is computed in double precision, and "
-            f"precision={spec.precision}. Try: --precision fp32"
-        )
-    return lines + _sample_conflicts(spec, task, data)
-
-
-def _sample_conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None) -> list[str]:
-    """Return the problems between a completed spec and the available samples, one line each."""
-    if not task.trains_model:
-        lines = []
-        if data is not None and data.name != "iid":
-            lines.append(
-                f"task {spec.task!r} has no samples to share out, and data={spec.data}. Try: "
-                "--data iid"
-            )
-        elif server_samples(spec.data):
-            lines.append(
-                f"task {spec.task!r} has no samples for the server, and data={spec.data}. Try: "
-                "--data iid"
-            )
-        if spec.validation:
-            shown = format_value(spec.validation)
-            lines.append(
-                f"task {spec.task!r} has no samples to hold out, and validation={shown}. Try: "
-                "--validation 0"
-            )
-        return lines
-    if task.train_size is None:
-        return []
-    workers, samples = spec.workers, workers_samples(spec, task.train_size)
-    rest = f" that validation={format_value(spec.validation)} leaves" if spec.validation else ""
-    if server := server_samples(spec.data):
-        rest = f"{rest} and server={server} leave" if rest else f" that server={server} leaves"
-    if spec.batch_size > samples:
-        usual = min(task.defaults.batch_size, samples)
-        typed = (
-            f"--batch-size {usual}"
-            if usual
-            else "a smaller server="
-            if server
-            else "a smaller --validation"
-        )
-        return [
-            (
-                f"batch_size={spec.batch_size} is larger than the {samples} training samples of "
-                f"{spec.task!r}{rest}. Try: {typed}"
-            )
-        ]
-    if data is not None and data.name != "iid" and workers > samples:
-        return [
-            (
-                f"data={spec.data} cannot share {samples} training samples{rest} among "
-                f"workers={workers}. Try: fewer --workers"
-            )
-        ]
-    return []
 
 
 def data_directory(given: str | Path | None) -> Path:

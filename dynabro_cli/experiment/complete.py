@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dynabro_cli.components.partitions._api import server_samples
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.lazy import np
 from dynabro_cli.core.registration import format_value
@@ -59,6 +60,18 @@ def answering(seed: int, participation: float, workers: int, round_: int) -> np.
     return np.sort(
         Streams(seed).generator("participation", round_).choice(workers, count, replace=False)
     )
+
+
+def held_out(share: float, samples: int) -> int:
+    """Return the number of held-out samples: ``share`` of all, rounded; at least one if ``share``
+    is not 0.
+    """
+    return max(1, round(share * samples)) if share else 0
+
+
+def workers_samples(spec: CompleteSpec, samples: int) -> int:
+    """Return the number of training samples that are left for the workers, at least 0."""
+    return max(0, samples - held_out(spec.validation, samples) - server_samples(spec.data))
 
 
 def parse_drops(text: str) -> tuple[tuple[float, float], ...]:

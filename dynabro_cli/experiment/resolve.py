@@ -22,10 +22,10 @@ from dynabro_cli.experiment.build import (
     assemble,
     at_threshold,
     build,
-    build_method,
     method_setting,
 )
 from dynabro_cli.experiment.complete import CompleteSpec, format_drops, parse_drops
+from dynabro_cli.experiment.conflicts import conflicts
 from dynabro_cli.experiment.effect import adversary_of
 from dynabro_cli.experiment.key import run_key
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields
@@ -188,7 +188,11 @@ def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
     if task is not None and numbers_legal:
         rotating = parts["switching"] is not None and parts["switching"].name == "rotating"
         draft = _complete(spec, task.defaults, rotating=rotating)
-        method = build_method(draft, spec.learning_rate, task, parts, problems)
+        problems.lines += conflicts(draft, task, parts["data"])
+        # its default may follow from the method
+        setting = dataclasses.replace(method_setting(draft, task), learning_rate=spec.learning_rate)
+        if parts["method"] is not None:
+            method = problems.attempt(parts["method"].build, setting)
     parts["aggregator"] = _aggregator(spec, method, chain, problems)
     if task is None or draft is None or method is None or problems.lines:
         raise SpecError(problems.lines)
@@ -213,26 +217,21 @@ def _chain_text(chain: tuple[Component[Any], ...]) -> str:
 
 
 def _model(spec: RunSpec, task: Task | None, problems: Problems) -> Component[Any] | None:
-    if task is None:
-        return (
-            problems.attempt(REGISTRIES["models"].parse, str(spec.model))
-            if spec.model is not None
-            else None
-        )
-    if not task.trains_model:
-        if spec.model is not None:
+    """Return the given model, or the task's."""
+    if task is None or task.trains_model:
+        text = spec.model or (None if task is None else task.defaults.model)
+        if text is not None:
+            return problems.attempt(REGISTRIES["models"].parse, str(text))
+        if task is not None:
             problems.lines.append(
-                f"task {spec.task!r} has no model, and model={spec.model}. Try: no --model"
+                f"task {spec.task!r} has no default model. Try: --model NAME, one of dynabro list "
+                "models"
             )
-        return None
-    text = spec.model or task.defaults.model
-    if text is None:
+    elif spec.model is not None:
         problems.lines.append(
-            f"task {spec.task!r} has no default model. Try: --model NAME, one of dynabro list "
-            "models"
+            f"task {spec.task!r} has no model, and model={spec.model}. Try: no --model"
         )
-        return None
-    return problems.attempt(REGISTRIES["models"].parse, str(text))
+    return None
 
 
 def _complete(spec: RunSpec, defaults: Defaults, *, rotating: bool) -> CompleteSpec:
@@ -276,34 +275,24 @@ def _aggregator(
 ) -> Component[Any] | None:
     """Return the given aggregator, or the default one.
 
-    The default is MFM if the method sets its threshold, the mean if the method filters workers
-    itself, and CWTM otherwise.
+    A method that filters workers itself has the mean, and a method that sets MFM's threshold has
+    MFM; the default of other methods is CWTM.
     """
-    if isinstance(draft, JudgingMethod):
-        return _mean(spec, chain, problems)
+    judges = isinstance(draft, JudgingMethod)
     sets_threshold = draft is not None and draft.threshold is not None
-    text = str(spec.aggregator or ("mfm" if sets_threshold else "cwtm"))
+    only = "mean" if judges else "mfm" if sets_threshold else None
+    text = str(spec.aggregator or only or "cwtm")
     component = problems.attempt(REGISTRIES["aggregators"].parse, text)
-    if sets_threshold and component is not None and component.name != "mfm":
-        problems.lines.append(
-            f"method {spec.method!r} aggregates with mfm, and aggregator={component.text}. "
-            "Try: no --aggregator, or filter=option1"
-        )
-    return component
-
-
-def _mean(
-    spec: RunSpec, chain: tuple[Component[Any], ...], problems: Problems
-) -> Component[Any] | None:
-    """Return the only legal aggregator of a method that filters workers itself."""
-    component = problems.attempt(REGISTRIES["aggregators"].parse, str(spec.aggregator or "mean"))
-    if component is not None and component.name != "mean":
+    if only is not None and component is not None and component.name != only:
         problems.lines.append(
             f"method {spec.method!r} filters by itself and takes the mean of what is left, and "
             f"aggregator={component.text}. "
             "Try: no --aggregator, or --aggregator mean"
+            if judges
+            else f"method {spec.method!r} aggregates with mfm, and aggregator={component.text}. "
+            "Try: no --aggregator, or filter=option1"
         )
-    if chain:
+    if judges and chain:
         problems.lines.append(
             f"method {spec.method!r} judges each worker's own messages, and "
             f"pre_aggregators={spec.pre_aggregators}. "

@@ -14,7 +14,7 @@ from dynabro_cli.components.partitions._api import Partition, Whole
 from dynabro_cli.components.tasks._api import Images
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.streams import Streams
-from dynabro_cli.experiment.build import held_out
+from dynabro_cli.experiment.complete import held_out
 
 Labelled = tuple[Tensor, Tensor]
 """Images [n, c, h, w] and labels [n]."""

@@ -71,7 +71,7 @@ def test_a_component_is_its_file_and_those_that_it_imports_of_components() -> No
 
 
 DESCRIBING = re.compile(
-    r"core/(machine|registration)/.*|experiment/(__init__|data|effect|key|resolve|spec)"
+    r"core/(machine|registration)/.*|experiment/(__init__|conflicts|data|effect|key|resolve|spec)"
     r"|core/(__init__|errors|events|lazy|limits|package)|__init__|registries"
 )
 """Modules that describe a run, its errors or its machine; their effect on a spec is in its key."""
