@@ -14,28 +14,26 @@ import itertools
 import math
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from dynabro_cli.core.machine.gpu_kernels import KernelOffError, triton_works
 from dynabro_cli.gradients.agreement import choose
 from dynabro_cli.gradients.generators import generators_kept, seed_generators
 from dynabro_cli.gradients.kernels import conv_weights, linear
-from dynabro_cli.gradients.kernels.fusible import accurate
 from dynabro_cli.gradients.layers import norm
 from dynabro_cli.gradients.layers.chain import Chain, chain_of
 from dynabro_cli.gradients.layers.conv_block import compile_blocks, without_block
 from dynabro_cli.gradients.layers.twin import UnsupportedError, is_random, twin
 from dynabro_cli.gradients.layers.worker_layers import Shared
 from dynabro_cli.gradients.memory import free_memory
+from dynabro_cli.gradients.network import Loss, Network, batch_statistics, views
 from dynabro_cli.gradients.state import ModuleState, torch_defaults
-from dynabro_cli.gradients.trial import ModelError, Trial, examine, mixes
+from dynabro_cli.gradients.trial import Trial, examine, mixes
 
 SHARED, MAPPED, LOOP = "shared pass", "vmap(grad)", "loop over workers"
 KINDS = (SHARED, MAPPED, LOOP)
@@ -65,7 +63,6 @@ MIXES = (
 )
 
 Seeds = Sequence[int] | Tensor
-Loss = Callable[[Any, Tensor], Tensor]
 
 
 class WorkerGradients:
@@ -135,34 +132,22 @@ class WorkerGradients:
     ) -> None:
         self.model = model
         self.workers = workers = operator.index(workers)
-        self._loss, self._classes = loss, classes
-        self._trained: dict[str, Tensor] = {
-            name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad
-        }
-        if not self._trained:
-            raise ValueError("the model has no parameter to train. Try: requires_grad_(True)")
-        self.parameters = _flatten(self._trained)
-        self.dtype = dtype or self.parameters.dtype
-        self._floating = {
-            name: buffer
-            for name, buffer in model.named_buffers()
-            if buffer.dtype == self.parameters.dtype
-        }
-        self._parts = dict(model.named_modules())
-        self.buffers = _flatten(self._floating) if self._floating else self.parameters.new_empty(0)
+        network = self._network = Network(model, dtype, loss, classes)
+        self.parameters, self.buffers = network.parameters, network.buffers
+        self.dtype = network.dtype
         self.matrix = self.parameters.new_zeros(workers, self.parameters.numel())
         self.statistics = self.parameters.new_zeros(workers, self.buffers.numel())
         self.pass_values = self.kept = 0
         self.random = any(is_random(module) for module in model.modules())
         self._shared = Shared(workers)
-        self._gradients = _views(self.matrix, self._trained)
-        self._statistics = _views(self.statistics, self._floating)
+        self._gradients = views(self.matrix, network.trained)
+        self._statistics = views(self.statistics, network.floating)
         self._twin: nn.Module | None = None
         self._chain: Chain | None = None
         self.reason = ""
         self._kinds = list(kinds)
         # called only by ordinary backward passes
-        if any(parameter._backward_hooks for parameter in self._trained.values()):
+        if any(parameter._backward_hooks for parameter in network.trained.values()):
             self._kinds, self.reason = (
                 [kind for kind in kinds if kind == LOOP],
                 "a parameter has a hook",
@@ -232,19 +217,21 @@ class WorkerGradients:
             data.reshape(len(data) * batches, -1, *data.shape[2:])[[0, -1]]
             for data in (inputs, labels)
         )
-        with _batch_statistics(self.model):
+        network = self._network
+        compute = functools.partial(examine, self.model, network.own_pass, network.outputs)
+        with batch_statistics(self.model):
             try:
-                trial, evaluation = examine(self.model, self._own_pass, self._outputs, x, y)
+                trial, evaluation = compute(x, y)
             except RuntimeError:
                 if x.is_floating_point():
                     raise
                 # pixels, for layers that take no integers
                 self._as_floats, x = True, x.to(self.parameters.dtype)
-                trial, evaluation = examine(self.model, self._own_pass, self._outputs, x, y)
+                trial, evaluation = compute(x, y)
         self.random = self.random or trial.draws
         reasons = [self.reason, self._leave_out(trial)]
         if len(self._kinds) > 1:
-            make = functools.partial(WorkerGradients, workers=2, compare=False, loss=self._loss)
+            make = functools.partial(WorkerGradients, workers=2, compare=False, loss=network.loss)
             choice = choose(self.model, self._kinds, make, x, y)
             self._kinds = choice.kinds
             reasons.append(choice.reason)
@@ -272,37 +259,9 @@ class WorkerGradients:
         reason = "forward draws random numbers" if trial.draws else ""
         if changed:
             reason = f"forward changes {', '.join(changed)}"
-        if kept := [name for name in changed if name not in self._floating]:
+        if kept := [name for name in changed if name not in self._network.floating]:
             reason += f"; each pass begins with the first value of {', '.join(kept)}"
         return reason
-
-    def _outputs(self, inputs: Tensor, _: Tensor) -> list[Tensor]:
-        """Return the tensors among the model's outputs in evaluation mode."""
-        outputs = self.model(inputs)
-        self._check(outputs, len(inputs), "evaluation")
-        return [x for x in tree_leaves(outputs) if isinstance(x, Tensor)]
-
-    def _check(self, outputs: object, samples: int, mode: str) -> None:
-        """Raise ModelError unless the outputs of samples are logits, or a loss takes them."""
-        if self._loss is not None:
-            return
-        legal = {self.parameters.dtype, torch.float32, torch.bfloat16}
-        if not isinstance(outputs, Tensor):
-            returned = f"a {type(outputs).__name__}"
-        elif (
-            outputs.ndim != 2
-            or len(outputs) != samples
-            or outputs.shape[1] < (self._classes or 1)
-            or outputs.dtype not in legal
-        ):
-            returned = f"{outputs.dtype} {list(outputs.shape)}"
-        else:
-            return
-        raise ModelError(
-            f"returned {returned}; expected logits [n, {self._classes or 'classes'}] of "
-            f"{self.parameters.dtype} (n = {samples}, {mode} mode). Try: a forward that returns "
-            "logits alone"
-        )
 
     def _recover(self, error: Exception, inputs: Tensor) -> None:
         """Make passes smaller, or use the next way; raise ``error`` if neither helps."""
@@ -350,16 +309,10 @@ class WorkerGradients:
             state.put_back()
         return cast(Tensor, logits)
 
-    def _casting(self) -> contextlib.AbstractContextManager[object]:
-        """Let autocast compute in ``dtype``; the layers of the shared pass do this themselves."""
-        if self.dtype == self.parameters.dtype:
-            return contextlib.nullcontext()
-        return torch.autocast(self.parameters.device.type, self.dtype)
-
     def _has_twin(self) -> bool:
         try:
             self._twin = twin(self.model, self._shared).train()
-            self._chain = chain_of(self._twin) if self._loss is None else None
+            self._chain = chain_of(self._twin) if self._network.loss is None else None
         except UnsupportedError as error:
             self.reason = str(error)
             return False
@@ -410,7 +363,7 @@ class WorkerGradients:
                     losses = self._chain.losses(flat, labels[part].flatten(), shared.workers)
                 means.append(losses.view(shared.workers, -1).mean(1))
                 continue
-            losses = self._losses(model(flat), labels[part].flatten(0, 1))
+            losses = self._network.losses(model(flat), labels[part].flatten(0, 1))
             means.append(losses.view(shared.workers, -1).mean(1))
             means[-1].sum().backward()  # type: ignore[no-untyped-call]
             if not self._tried:
@@ -419,34 +372,12 @@ class WorkerGradients:
                     raise UnsupportedError("a parameter is used outside its layer")
             # a batch norm in evaluation mode has none of the batch
             for name, target in self._statistics.items():
-                target[part].copy_(shared.statistics.get(name, self._floating[name]))
+                target[part].copy_(shared.statistics.get(name, self._network.floating[name]))
         return (torch.cat(means) if len(means) > 1 else means[0]).detach()
 
     def _flat(self, samples: Tensor) -> Tensor:
         """Return samples [n, ...] as the shared pass takes them; tokens stay integers."""
         return _laid_out(samples.to(self.dtype) if samples.is_floating_point() else samples)
-
-    def _losses(self, outputs: Any, labels: Tensor) -> Tensor:
-        """Return the loss of each sample, [n]."""
-        outputs = accurate(outputs) if isinstance(outputs, Tensor) else outputs
-        if self._loss is None:
-            return F.cross_entropy(outputs, labels, reduction="none")
-        losses = self._loss(outputs, labels)
-        if losses.shape[:1] != labels.shape[:1]:
-            raise ValueError(
-                f"loss returned the shape {list(losses.shape)} for {len(labels)} samples; "
-                "expected a loss per sample [n]. "
-                "Try: reduction='none'"
-            )
-        return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
-
-    def _mean_loss(self, outputs: Any, labels: Tensor) -> Tensor:
-        """Return the mean loss of a mini-batch."""
-        return (
-            F.cross_entropy(accurate(outputs), labels)
-            if self._loss is None
-            else self._losses(outputs, labels).mean()
-        )
 
     def _find_pass_values(self, samples: Tensor, model: nn.Module) -> int:
         """Return the number of input values in a pass: a constant, or fewer if their activations
@@ -478,12 +409,12 @@ class WorkerGradients:
 
     def _mapped(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
         """Map one functional gradient over mini-batches by ``vmap``; return the losses [k]."""
-        parameters = {name: parameter.detach() for name, parameter in self._trained.items()}
+        parameters = {name: parameter.detach() for name, parameter in self._network.trained.items()}
         self.model.train()
         self.statistics.copy_(self.buffers)  # a model that changes its buffers cannot be mapped
 
         def loss(weights: dict[str, Tensor], batch: Tensor, target: Tensor) -> Tensor:
-            return self._mean_loss(
+            return self._network.mean_loss(
                 torch.func.functional_call(self.model, weights, (batch,)), target
             )
 
@@ -496,7 +427,10 @@ class WorkerGradients:
             part = slice(start, start + step)
             samples, targets = inputs[part], labels[part]
             grouped = samples.reshape(len(samples) * batches, -1, *samples.shape[2:])
-            with self._casting(), contextlib.nullcontext() if self._tried else _NoNewMemory():
+            with (
+                self._network.casting(),
+                contextlib.nullcontext() if self._tried else _NoNewMemory(),
+            ):
                 gradients, losses = mapped(
                     parameters, grouped, targets.reshape(len(grouped), -1, *targets.shape[2:])
                 )
@@ -516,7 +450,7 @@ class WorkerGradients:
         losses = self.parameters.new_zeros(len(inputs))
         self.matrix.zero_()
         self.statistics.zero_()
-        with generators_kept(inputs.device), _batch_statistics(self.model.train()):
+        with generators_kept(inputs.device), batch_statistics(self.model.train()):
             state = ModuleState(self.model)
             for worker in range(len(inputs)):
                 pairs = zip(
@@ -526,39 +460,13 @@ class WorkerGradients:
                     if len(seeds):
                         seed_generators(int(seeds[worker * batches + number]))
                     try:
-                        loss, gradient, buffers = self._own_pass(batch.clone(), target)
+                        loss, gradient, buffers = self._network.own_pass(batch.clone(), target)
                     finally:
                         state.put_back()
                     self.matrix[worker].add_(gradient, alpha=1 / batches)
                     self.statistics[worker].add_(buffers, alpha=1 / batches)
                     losses[worker] += loss / batches
         return losses
-
-    def _own_pass(self, batch: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Make an ordinary pass of a mini-batch; return its loss, gradient [d] and buffers [s]."""
-        parameters = list(self._trained.values())
-        with self._casting():
-            outputs = self.model(batch)
-            self._check(outputs, len(target), "training")
-            loss = self._mean_loss(outputs, target)
-            if not loss.requires_grad:
-                raise ModelError(
-                    "returned outputs without a gradient. Try: a forward without detach and no_grad"
-                )
-            gradients = torch.autograd.grad(
-                loss, parameters, allow_unused=True, materialize_grads=True
-            )
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        # ``forward`` may have replaced them
-        buffers = [self.model.get_buffer(name).detach() for name in self._floating]
-        for buffer, (name, server) in zip(buffers, self._floating.items(), strict=True):
-            if buffer.shape != server.shape:
-                raise ModelError(
-                    f"changes the shape of buffer {name!r} from {list(server.shape)} to "
-                    f"{list(buffer.shape)}. Try: register_buffer of this shape"
-                )
-        statistics = torch.cat([self.buffers[:0], *(buffer.flatten() for buffer in buffers)])
-        return loss.detach(), flat, statistics
 
 
 class _NoNewMemory(TorchFunctionMode):
@@ -602,39 +510,6 @@ def _in_mode(model: nn.Module, *, training: bool) -> nn.Module:
     already set.
     """
     return model if model.training is training else model.train(training)
-
-
-@contextlib.contextmanager
-def _batch_statistics(model: nn.Module) -> Iterator[None]:
-    """Make running statistics the statistics of the last batch only."""
-    norms = [
-        module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)
-    ]
-    momenta = [module.momentum for module in norms]
-    try:
-        for module in norms:
-            module.momentum = 1.0
-        yield
-    finally:
-        for module, momentum in zip(norms, momenta, strict=True):
-            module.momentum = momentum
-
-
-def _flatten(tensors: dict[str, Tensor]) -> Tensor:
-    """Copy the tensors into one vector and make each a view of its part."""
-    flat = torch.cat([tensor.detach().flatten() for tensor in tensors.values()])
-    for tensor, view in zip(tensors.values(), _views(flat[None], tensors).values(), strict=True):
-        tensor.data = view[0]
-    return flat
-
-
-def _views(rows: Tensor, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return views [m, *shape] of [m, d], one for each tensor."""
-    views, start = {}, 0
-    for name, tensor in tensors.items():
-        views[name] = rows[:, start : start + tensor.numel()].view(len(rows), *tensor.shape)
-        start += tensor.numel()
-    return views
 
 
 def unsupported(error: Exception) -> bool:
