@@ -62,6 +62,16 @@ def _columns() -> Iterator[Column[Any]]:
         )
 
 
+def required(name: str, kind: Any, comment: str) -> Column[Any]:
+    """Return a column in which every row has a value."""
+    return Column(name, kind, nullable=False, comment=comment)
+
+
+def optional(name: str, kind: Any, comment: str) -> Column[Any]:
+    """Return a column that may be NULL."""
+    return Column(name, kind, comment=comment)
+
+
 def _of_run(name: str, *columns: Column[Any], comment: str) -> Table:
     """Return a table whose rows belong to runs, and go with them."""
     run = ForeignKey("runs.id", ondelete="CASCADE")
@@ -81,52 +91,35 @@ runs = Table(
         comment="SHA-256 of the complete spec; `+rerun` is appended while a repetition is in "
         "progress",
     ),
-    Column(
+    required(
         "status",
         String(16),
-        nullable=False,
-        comment="`running`, `finished`, `diverged` (with NaN), `interrupted`, `failed`, "
-        "`pruned` by search",
+        "`running`, `finished`, `diverged` (with NaN), `interrupted`, `failed`, `pruned` by search",
     ),
-    Column("sweep", Text, comment="name of the sweep; NULL if the run belongs to none"),
+    optional("sweep", Text, "name of the sweep; NULL if the run belongs to none"),
     *_columns(),
-    Column("spec", Text, nullable=False, comment="the complete spec with all defaults, as JSON"),
-    Column(
+    required("spec", Text, "the complete spec with all defaults, as JSON"),
+    required(
         "dimension",
         BigInteger,
-        nullable=False,
-        comment="number of parameters d; 0 if a run of a sweep failed before d was known",
+        "number of parameters d; 0 if a run of a sweep failed before d was known",
     ),
-    Column(
-        "noise_bound",
-        Double,
-        comment="noise bound V that a fail-safe filter used, given or measured",
+    optional(
+        "noise_bound", Double, "noise bound V that a fail-safe filter used, given or measured"
     ),
-    Column("final_accuracy", Double, comment="test accuracy at the last evaluation"),
-    Column("final_loss", Double, comment="test loss at the last evaluation"),
-    Column("final_gap", Double, comment="f(x) - f* of an objective at the last evaluation"),
-    Column(
-        "budget_spent", Integer, nullable=False, comment="gradient computations per worker so far"
-    ),
-    Column("rounds", Integer, nullable=False, comment="rounds so far"),
-    Column(
-        "switches",
-        Integer,
-        nullable=False,
-        comment="clock ticks at which the Byzantine set changed",
-    ),
-    Column(
-        "dynamic_rounds",
-        Integer,
-        nullable=False,
-        comment="rounds within which the Byzantine set changed",
-    ),
-    Column("started_at", DateTime, nullable=False, comment="start time, UTC"),
-    Column("finished_at", DateTime, comment="end time, UTC"),
-    Column("wall_seconds", Double, comment="duration in seconds"),
-    Column("device", Text, nullable=False, comment="device of the run, such as `cpu` or `cuda:0`"),
-    Column("host", Text, nullable=False, comment="machine of the run"),
-    Column("pid", Integer, nullable=False, comment="process ID"),
+    optional("final_accuracy", Double, "test accuracy at the last evaluation"),
+    optional("final_loss", Double, "test loss at the last evaluation"),
+    optional("final_gap", Double, "f(x) - f* of an objective at the last evaluation"),
+    required("budget_spent", Integer, "gradient computations per worker so far"),
+    required("rounds", Integer, "rounds so far"),
+    required("switches", Integer, "clock ticks at which the Byzantine set changed"),
+    required("dynamic_rounds", Integer, "rounds within which the Byzantine set changed"),
+    required("started_at", DateTime, "start time, UTC"),
+    optional("finished_at", DateTime, "end time, UTC"),
+    optional("wall_seconds", Double, "duration in seconds"),
+    required("device", Text, "device of the run, such as `cpu` or `cuda:0`"),
+    required("host", Text, "machine of the run"),
+    required("pid", Integer, "process ID"),
     Column(
         "environment_id",
         String(16),
@@ -134,18 +127,16 @@ runs = Table(
         nullable=False,
         comment="the environment: versions of programs, threads and kernels",
     ),
-    Column("git_commit", Text, comment="Git commit of the folder that the command was started in"),
-    Column("error", Text, comment="reason of a failure"),
-    Column("owner", Text, comment="identifier of the process that makes the run"),
-    Column(
-        "heartbeat_at",
-        DateTime,
-        comment="last heartbeat of this process, by the clock of the database",
+    optional("git_commit", Text, "Git commit of the folder that the command was started in"),
+    optional("error", Text, "reason of a failure"),
+    optional("owner", Text, "identifier of the process that makes the run"),
+    optional(
+        "heartbeat_at", DateTime, "last heartbeat of this process, by the clock of the database"
     ),
-    Column(
+    optional(
         "checkpoint",
         Text,
-        comment="checkpoint file in `checkpoints/` to resume from; NULL if the run has a result",
+        "checkpoint file in `checkpoints/` to resume from; NULL if the run has a result",
     ),
     Column(
         "rounds_every",
@@ -154,36 +145,35 @@ runs = Table(
         server_default="1",
         comment="1; K if `dynabro db thin` kept every K-th row of `rounds`, the first and the last",
     ),
-    Column(
+    optional(
         "squared_gradients",
         Double,
-        comment="sum of the squared norms of grad f(x_t) over the rounds; NULL for networks",
+        "sum of the squared norms of grad f(x_t) over the rounds; NULL for networks",
     ),
-    Column(
+    optional(
         "code_digests",
         Text,
-        comment="digests of components, `engine` and data (`data/TASK`), as JSON; NULL if unknown",
+        "digests of components, `engine` and data (`data/TASK`), as JSON; NULL if unknown",
     ),
-    Column(
+    optional(
         "heartbeat_clock",
         Text,
-        comment="last heartbeat as `MACHINE:SECONDS`, by the monotonic clock of the machine",
+        "last heartbeat as `MACHINE:SECONDS`, by the monotonic clock of the machine",
     ),
-    Column(
+    optional(
         "rows_digest",
         String(64),
-        comment="SHA-256 of the run's rows in all tables, compared by `db check`; NULL without "
-        "a result",
+        "SHA-256 of the run's rows in all tables, compared by `db check`; NULL without a result",
     ),
-    Column("model_file", Text, comment="name of the saved model; NULL if none was saved"),
-    Column("model_size", BigInteger, comment="size of the saved model in bytes"),
-    Column("model_sha256", String(64), comment="SHA-256 of the saved model"),
-    Column("tags", Text, comment="tags as a JSON list of texts; NULL if there are none"),
-    Column("note", Text, comment="note of the user"),
-    Column(
+    optional("model_file", Text, "name of the saved model; NULL if none was saved"),
+    optional("model_size", BigInteger, "size of the saved model in bytes"),
+    optional("model_sha256", String(64), "SHA-256 of the saved model"),
+    optional("tags", Text, "tags as a JSON list of texts; NULL if there are none"),
+    optional("note", Text, "note of the user"),
+    optional(
         "git_diff",
         String(64),
-        comment="`diffs.sha256` of the changes in the checkout; NULL if there were none",
+        "`diffs.sha256` of the changes in the checkout; NULL if there were none",
     ),
     CheckConstraint(f"status IN {STATUSES}", name="known_status"),
     comment="one row per run",
@@ -195,89 +185,64 @@ TIMES = tuple(column.name for column in runs.c if isinstance(column.type, DateTi
 evaluations = _of_run(
     "evaluations",
     Column("round", Integer, primary_key=True, comment="rounds done before the evaluation"),
-    Column("budget", Integer, nullable=False, comment="gradient computations per worker so far"),
-    Column(
+    required("budget", Integer, "gradient computations per worker so far"),
+    required(
         "samples",
         BigInteger,
-        nullable=False,
-        comment="samples of all workers so far: budget x batch size x m (the x-axis of the "
-        "paper's curves)",
+        "samples of all workers so far: budget x batch size x m (the x-axis of the paper's curves)",
     ),
-    Column("test_accuracy", Double, comment="accuracy on the whole test set"),
-    Column("test_loss", Double, comment="loss on the whole test set"),
-    Column(
-        "train_loss",
-        Double,
-        comment="mean loss of the honest workers' batches since the last evaluation",
+    optional("test_accuracy", Double, "accuracy on the whole test set"),
+    optional("test_loss", Double, "loss on the whole test set"),
+    optional(
+        "train_loss", Double, "mean loss of the honest workers' batches since the last evaluation"
     ),
-    Column("gap", Double, comment="f(x) - f*"),
-    Column(
+    optional("gap", Double, "f(x) - f*"),
+    optional(
         "x",
         Text,
-        comment="the model as a JSON list of nine-digit numbers, if it has three numbers at "
+        "the model as a JSON list of nine-digit numbers, if it has three numbers at "
         "most; null if not finite",
     ),
-    Column(
-        "validation_accuracy",
-        Double,
-        comment="accuracy on the held-out samples; NULL if none are held out",
+    optional(
+        "validation_accuracy", Double, "accuracy on the held-out samples; NULL if none are held out"
     ),
-    Column(
-        "validation_loss", Double, comment="loss on the held-out samples; NULL if none are held out"
-    ),
+    optional("validation_loss", Double, "loss on the held-out samples; NULL if none are held out"),
     comment="one row per evaluation; the first one is at x_1",
 )
 
 rounds = _of_run(
     "rounds",
     Column("round", Integer, primary_key=True, comment="number of the round, from 0"),
-    Column(
-        "budget",
-        Integer,
-        nullable=False,
-        comment="gradient computations per worker at the end of the round",
-    ),
-    Column("level", Integer, comment="level J of the multi-level draw; NULL without MLMC"),
-    Column(
-        "cost", Integer, nullable=False, comment="gradient computations per worker in this round"
-    ),
-    Column(
+    required("budget", Integer, "gradient computations per worker at the end of the round"),
+    optional("level", Integer, "level J of the multi-level draw; NULL without MLMC"),
+    required("cost", Integer, "gradient computations per worker in this round"),
+    required(
         "byzantine",
         Integer,
-        nullable=False,
-        comment="number of Byzantine workers; in a dynamic round the largest number at one "
-        "computation",
+        "number of Byzantine workers; in a dynamic round the largest number at one computation",
     ),
-    Column(
+    required(
         "switched",
         Boolean,
-        nullable=False,
-        comment="true if the Byzantine set changed since the last tick before the round, or "
-        "within it",
+        "true if the Byzantine set changed since the last tick before the round, or within it",
     ),
-    Column(
-        "dynamic",
-        Boolean,
-        nullable=False,
-        comment="true if the Byzantine set changed within the round",
-    ),
-    Column(
+    required("dynamic", Boolean, "true if the Byzantine set changed within the round"),
+    optional(
         "accepted",
         Boolean,
-        comment="true if the fail-safe filter accepted the correction; NULL if it had none to "
-        "judge",
+        "true if the fail-safe filter accepted the correction; NULL if it had none to judge",
     ),
-    Column("learning_rate", Double, nullable=False, comment="learning rate eta_t"),
-    Column("gradient_norm", Double, comment="norm of the update direction g_t; NULL if not finite"),
-    Column(
+    required("learning_rate", Double, "learning rate eta_t"),
+    optional("gradient_norm", Double, "norm of the update direction g_t; NULL if not finite"),
+    optional(
         "aggregation_error",
         Double,
-        comment="distance of the aggregate from the honest mean; NULL if no worker was honest",
+        "distance of the aggregate from the honest mean; NULL if no worker was honest",
     ),
-    Column(
+    optional(
         "acceptance",
         Double,
-        comment="acceptance ratio of the Byzantine messages; NULL if it was not measured",
+        "acceptance ratio of the Byzantine messages; NULL if it was not measured",
     ),
     comment="one row per round; some rounds only if the run is thinned",
 )
@@ -285,12 +250,7 @@ rounds = _of_run(
 byzantine_counts = _of_run(
     "byzantine_counts",
     Column("byzantine", Integer, primary_key=True, comment="a number of Byzantine workers"),
-    Column(
-        "rounds",
-        Integer,
-        nullable=False,
-        comment="rounds with this number, of all rounds of the run",
-    ),
+    required("rounds", Integer, "rounds with this number, of all rounds of the run"),
     comment="histogram of Byzantine workers, only for thinned runs, whose `rounds` no longer "
     "have it",
 )
@@ -300,54 +260,37 @@ identities = _of_run(
     Column(
         "tick", Integer, primary_key=True, comment="clock tick from which this set is Byzantine"
     ),
-    Column(
-        "byzantine",
-        Text,
-        nullable=False,
-        comment="numbers of the Byzantine workers, from 1 to m, as a JSON list",
-    ),
+    required("byzantine", Text, "numbers of the Byzantine workers, from 1 to m, as a JSON list"),
     comment="one row per change of the Byzantine set, for runs with a schedule that no seed "
     "determines (`adaptive`, `evade`, `trace`)",
 )
 
 recovery = _of_run(
     "recovery",
-    Column(
-        "switches_seen",
-        Integer,
-        nullable=False,
-        comment="switches with an evaluation before them and one after them",
+    required(
+        "switches_seen", Integer, "switches with an evaluation before them and one after them"
     ),
-    Column(
+    required(
         "recoveries",
         Integer,
-        nullable=False,
-        comment="switches after which the accuracy came back to its value before, less 0.01 at "
-        "most",
+        "switches after which the accuracy came back to its value before, less 0.01 at most",
     ),
-    Column("dip", Double, comment="mean fall of the test accuracy after a switch"),
-    Column("largest_dip", Double, comment="largest fall of the test accuracy after a switch"),
-    Column(
-        "recovery_rounds",
-        Double,
-        comment="median time to recover in rounds, as coarse as the evaluations",
+    optional("dip", Double, "mean fall of the test accuracy after a switch"),
+    optional("largest_dip", Double, "largest fall of the test accuracy after a switch"),
+    optional(
+        "recovery_rounds", Double, "median time to recover in rounds, as coarse as the evaluations"
     ),
-    Column(
-        "recovery_budget",
-        Double,
-        comment="median time to recover in gradient computations per worker",
+    optional(
+        "recovery_budget", Double, "median time to recover in gradient computations per worker"
     ),
-    Column(
+    optional(
         "worst_window",
         Double,
-        comment="lowest mean accuracy of five evaluations in a row, after the first fifth of "
-        "the budget",
+        "lowest mean accuracy of five evaluations in a row, after the first fifth of the budget",
     ),
-    Column("acceptance", Double, comment="mean of `rounds.acceptance`"),
-    Column("aggregation_error", Double, comment="mean of `rounds.aggregation_error`"),
-    Column(
-        "reason", Text, comment="why columns are NULL, such as `diverged`, `thinned` or `no switch`"
-    ),
+    optional("acceptance", Double, "mean of `rounds.acceptance`"),
+    optional("aggregation_error", Double, "mean of `rounds.aggregation_error`"),
+    optional("reason", Text, "why columns are NULL, such as `diverged`, `thinned` or `no switch`"),
     comment="one row per run with a result: how the run recovers from switches",
 )
 
@@ -355,9 +298,7 @@ worker_labels = _of_run(
     "worker_labels",
     Column("worker", Integer, primary_key=True, comment="number of the worker, from 0"),
     Column("label", Integer, primary_key=True, comment="a label"),
-    Column(
-        "count", Integer, nullable=False, comment="training samples of the worker with this label"
-    ),
+    required("count", Integer, "training samples of the worker with this label"),
     comment="training samples by worker and label, for runs with `data` other than `iid`",
 )
 
@@ -365,7 +306,7 @@ metrics = _of_run(
     "metrics",
     Column("round", Integer, primary_key=True, comment="rounds done before the evaluation"),
     Column("name", Text, primary_key=True, comment="name of the metric"),
-    Column("value", Double, comment="the metric; NULL if not finite"),
+    optional("value", Double, "the metric; NULL if not finite"),
     comment="one row per evaluation and metric of the user",
 )
 
@@ -375,12 +316,10 @@ environments = Table(
     Column(
         "id", String(16), primary_key=True, comment="first 16 digits of the SHA-256 of `versions`"
     ),
-    Column(
+    required(
         "versions",
         Text,
-        nullable=False,
-        comment="versions of dynabro, Python and torch, number of threads and compiled "
-        "kernels, as JSON",
+        "versions of dynabro, Python and torch, number of threads and compiled kernels, as JSON",
     ),
     sqlite_with_rowid=False,
     comment="programs behind the numbers; one row serves all runs that share them",
@@ -392,9 +331,7 @@ diffs = Table(
     Column(
         "sha256", String(64), primary_key=True, comment="SHA-256 of the text, as in `runs.git_diff`"
     ),
-    Column(
-        "content", LargeBinary, nullable=False, comment="output of `git diff`, compressed with zlib"
-    ),
+    required("content", LargeBinary, "output of `git diff`, compressed with zlib"),
     comment="changes in users' checkouts; one row serves all runs of a sweep",
 )
 
@@ -402,46 +339,28 @@ sweeps = Table(
     "sweeps",
     metadata,
     Column("id", Integer, primary_key=True, comment="number"),
-    Column(
-        "name",
-        Text,
-        nullable=False,
-        comment="name of the sweep, as in `runs.sweep`; of a shard, such as `demo 2/4`",
-    ),
-    Column(
+    required("name", Text, "name of the sweep, as in `runs.sweep`; of a shard, such as `demo 2/4`"),
+    required(
         "status",
         String(16),
-        nullable=False,
-        comment="`running`, `finished`, `failed` (a run failed, or an error ended it) or "
-        "`interrupted`",
+        "`running`, `finished`, `failed` (a run failed, or an error ended it) or `interrupted`",
     ),
-    Column("runs", Integer, nullable=False, comment="number of runs in the sweep"),
-    Column(
-        "stored_before",
-        Integer,
-        nullable=False,
-        comment="runs that were stored before, and are not made again",
+    required("runs", Integer, "number of runs in the sweep"),
+    required("stored_before", Integer, "runs that were stored before, and are not made again"),
+    required("jobs", Integer, "runs at a time"),
+    required("executor", Text, "`local` (processes of this machine) or `ray`"),
+    required("started_at", DateTime, "start time, UTC"),
+    optional("ended_at", DateTime, "end time, UTC; NULL if the sweep has not ended"),
+    required("heartbeat_at", DateTime, "last heartbeat of the process"),
+    required("owner", Text, "identifier of the process"),
+    required("host", Text, "machine of the process"),
+    required("pid", Integer, "process ID"),
+    optional(
+        "rerun_after", Integer, "with `--rerun`: the largest run `id` to repeat; NULL when complete"
     ),
-    Column("jobs", Integer, nullable=False, comment="runs at a time"),
-    Column(
-        "executor", Text, nullable=False, comment="`local` (processes of this machine) or `ray`"
-    ),
-    Column("started_at", DateTime, nullable=False, comment="start time, UTC"),
-    Column("ended_at", DateTime, comment="end time, UTC; NULL if the sweep has not ended"),
-    Column("heartbeat_at", DateTime, nullable=False, comment="last heartbeat of the process"),
-    Column("owner", Text, nullable=False, comment="identifier of the process"),
-    Column("host", Text, nullable=False, comment="machine of the process"),
-    Column("pid", Integer, nullable=False, comment="process ID"),
-    Column(
-        "rerun_after",
-        Integer,
-        comment="with `--rerun`: the largest run `id` to repeat; NULL when complete",
-    ),
-    Column("heartbeat_clock", Text, comment="last heartbeat by the monotonic clock of the machine"),
-    Column(
-        "wall_seconds", Double, comment="duration in seconds, independent of changes of the clock"
-    ),
-    Column("yaml", Text, comment="text of the sweep's file; NULL if unknown"),
+    optional("heartbeat_clock", Text, "last heartbeat by the monotonic clock of the machine"),
+    optional("wall_seconds", Double, "duration in seconds, independent of changes of the clock"),
+    optional("yaml", Text, "text of the sweep's file; NULL if unknown"),
     CheckConstraint(f"status IN {SWEEP_STATUSES}", name="known_sweep_status"),
     comment="one row for each time that a sweep is run",
 )
@@ -462,10 +381,10 @@ sweep_runs = Table(
         primary_key=True,
         comment="key of the run, which may not be stored yet",
     ),
-    Column(
+    optional(
         "ended_before",
         DateTime,
-        comment="end time of the result or failure that was stored before; NULL if there was none",
+        "end time of the result or failure that was stored before; NULL if there was none",
     ),
     sqlite_with_rowid=False,
     comment="one row per run of a sweep, whichever sweep made it, for the last sweep of each name",
@@ -482,16 +401,10 @@ trials = Table(
         ForeignKey("sweeps.id", ondelete="SET NULL"),
         comment="the command that makes the trial",
     ),
-    Column(
-        "status", String(16), nullable=False, comment="`running`, `finished`, `pruned` or `failed`"
-    ),
-    Column("parameters", Text, nullable=False, comment="the choices of the trial, as JSON"),
-    Column(
-        "run_keys", Text, nullable=False, comment="keys of its runs, one per seed, as a JSON list"
-    ),
-    Column(
-        "value", Double, comment="mean over its runs of what the search optimises; NULL if unknown"
-    ),
+    required("status", String(16), "`running`, `finished`, `pruned` or `failed`"),
+    required("parameters", Text, "the choices of the trial, as JSON"),
+    required("run_keys", Text, "keys of its runs, one per seed, as a JSON list"),
+    optional("value", Double, "mean over its runs of what the search optimises; NULL if unknown"),
     CheckConstraint(f"status IN {TRIAL_STATUSES}", name="known_trial_status"),
     sqlite_with_rowid=False,
     comment="one row per trial of a search",
@@ -506,32 +419,26 @@ verified_kappa = Table(
     "verified_kappa",
     metadata,
     Column("id", Integer, primary_key=True, comment="number"),
-    Column("rule", Text, nullable=False, comment="the rule, with its pre-aggregators"),
-    Column("workers", Integer, nullable=False, comment="number of workers m"),
-    Column("byzantine", Integer, nullable=False, comment="number of Byzantine workers f"),
-    Column("dimension", Integer, nullable=False, comment="dimension d of the messages"),
-    Column("restarts", Integer, nullable=False, comment="number of starts"),
-    Column("steps", Integer, nullable=False, comment="steps per start"),
-    Column("seed", BigInteger, nullable=False, comment="seed of the search"),
-    Column("empirical", Double, nullable=False, comment="largest ratio found"),
-    Column(
+    required("rule", Text, "the rule, with its pre-aggregators"),
+    required("workers", Integer, "number of workers m"),
+    required("byzantine", Integer, "number of Byzantine workers f"),
+    required("dimension", Integer, "dimension d of the messages"),
+    required("restarts", Integer, "number of starts"),
+    required("steps", Integer, "steps per start"),
+    required("seed", BigInteger, "seed of the search"),
+    required("empirical", Double, "largest ratio found"),
+    required(
         "unbounded",
         Boolean,
-        nullable=False,
-        comment="true if the ratio exceeds a million, or a hundred times the proved kappa if "
+        "true if the ratio exceeds a million, or a hundred times the proved kappa if "
         "that is larger",
     ),
-    Column("proved", Double, comment="proved kappa of the rule; NULL if no kappa is proved"),
-    Column("evaluations", Integer, nullable=False, comment="number of inputs tried"),
-    Column(
-        "complete",
-        Boolean,
-        nullable=False,
-        comment="true if the search ended before its time limit",
-    ),
-    Column("worst", Text, comment="input with the largest ratio, as JSON"),
-    Column("version", Text, nullable=False, comment="version of dynabro"),
-    Column("created_at", DateTime, nullable=False, comment="time of the search, UTC"),
+    optional("proved", Double, "proved kappa of the rule; NULL if no kappa is proved"),
+    required("evaluations", Integer, "number of inputs tried"),
+    required("complete", Boolean, "true if the search ended before its time limit"),
+    optional("worst", Text, "input with the largest ratio, as JSON"),
+    required("version", Text, "version of dynabro"),
+    required("created_at", DateTime, "time of the search, UTC"),
     UniqueConstraint(*KAPPA_KEY, name="one_search"),
     comment="one row per search of `dynabro verify kappa`",
 )
