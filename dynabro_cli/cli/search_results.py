@@ -13,7 +13,7 @@ from dynabro_cli.runs.screen.terminal import hint, say
 
 if TYPE_CHECKING:
     from dynabro_cli.answers.analysis.search_findings import Findings, Found
-    from dynabro_cli.experiment.grid.search_file import Search
+    from dynabro_cli.experiment.grid.search import Search
 
 REPEATS = "dynabro search --rerun-changed repeats their trials"
 """Advice, if trials were made with other code."""

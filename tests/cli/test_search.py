@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Connection
 
 from dynabro_cli.answers.analysis import search_findings
-from dynabro_cli.experiment.grid.search_file import Search
+from dynabro_cli.experiment.grid.search import Search
 from tests.cli.conftest import Dynabro
 from tests.own import fresh
 

@@ -13,7 +13,7 @@ from dynabro_cli.answers.analysis.selection import sweep_text
 from dynabro_cli.core.errors import SpecError, many
 from dynabro_cli.experiment.comparison import CodeComparison, compare
 from dynabro_cli.experiment.grid.goals import GOALS
-from dynabro_cli.experiment.grid.search_file import Search
+from dynabro_cli.experiment.grid.search import Search
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.runs.search.study import Study, best_of, repeated_of
 from dynabro_cli.runs.store.read.searches import RunEnd, Trial, codes_of, ends_of, trials_of

@@ -29,7 +29,7 @@ from dynabro_cli.runs.screen.output import duration, print_json, tell_of_code, w
 from dynabro_cli.runs.screen.terminal import complain, say
 
 if TYPE_CHECKING:
-    from dynabro_cli.experiment.grid.search_file import Search
+    from dynabro_cli.experiment.grid.search import Search
     from dynabro_cli.runs.search.outlook import Outlook
     from dynabro_cli.runs.store.write.standing import Rerun
 

@@ -217,7 +217,7 @@ class Ledger:
                 slot.log = RunLog.of(self._files, job.run.key)
                 return job
             else:
-                self._note(slot.number, job, *end)
+                self._note(slot.number, job, Outcome(job.run, *end))
         return None
 
     def more(self) -> Sequence[Run]:
@@ -437,18 +437,10 @@ class Ledger:
     ) -> None:
         if slot.job is not None:
             job, slot.job, slot.log = slot.job, None, None
-            self._note(slot.number, job, status, message, failure)
+            self._note(slot.number, job, Outcome(job.run, status, message, failure))
 
-    def _note(
-        self,
-        number: int,
-        job: Job,
-        status: Status,
-        message: str | None,
-        failure: Failure | None = None,
-    ) -> None:
+    def _note(self, number: int, job: Job, outcome: Outcome) -> None:
         """Note the outcome of a run."""
-        outcome = Outcome(job.run, status, message, failure)
         self.outcomes[job.index] = outcome
         if not self.stopping:
             self._listener.ended(number, outcome)

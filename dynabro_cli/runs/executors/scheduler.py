@@ -269,6 +269,7 @@ class Scheduler:
     def _lose(self, slot: Slot, end: Ended) -> None:
         """Handle the end of a process or task; without a last message, its run is lost."""
         maker = self._backend.maker
+        why = f"its {maker} {end.how}"
         if slot.job is None:
             pass
         elif self._ledger.stopping:
@@ -282,11 +283,10 @@ class Scheduler:
                     f"{FALSE_STARTS} starts of a {maker} in a row failed before a run began; the "
                     f"last {maker} {end.how}"
                 )
-        elif not self._ledger.retry(slot, f"its {maker} {end.how}"):
-            text = f"its {maker} {end.how}" + (
-                f" ({slot.job.crashes + 1} attempts)" if slot.job.crashes else ""
-            )
-            self._ledger.fail(slot, Failure(text, text, expected=False))
+        elif not self._ledger.retry(slot, why):
+            if slot.job.crashes:
+                why += f" ({slot.job.crashes + 1} attempts)"
+            self._ledger.fail(slot, Failure(why, why, expected=False))
         slot.clear()
 
     def _expire(self, slot: Slot) -> None:

@@ -36,7 +36,7 @@ from dynabro_cli.runs.screen.terminal import as_line, note
 if TYPE_CHECKING:
     from typing import Self
 
-    from dynabro_cli.experiment.grid.search_file import Search
+    from dynabro_cli.experiment.grid.search import Search
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.runs.executors._api import Outcome
     from dynabro_cli.runs.store.read.searches import Trial

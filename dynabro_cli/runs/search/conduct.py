@@ -10,9 +10,10 @@ from sqlalchemy import Connection, Engine
 
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.events import Event, Started
-from dynabro_cli.experiment.grid.search_file import Search, as_document, as_yaml, parse_search
+from dynabro_cli.experiment.grid.search import Search
+from dynabro_cli.experiment.grid.search_file import as_document, as_yaml, parse_search
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.runs.executors._api import Failure, Status
+from dynabro_cli.runs.executors._api import Outcome
 from dynabro_cli.runs.executors.backend import Places
 from dynabro_cli.runs.executors.ledger import Job, Ledger, Slot
 from dynabro_cli.runs.executors.scheduler import Scheduler
@@ -75,18 +76,11 @@ class SearchLedger(Ledger):
             for study in self.studies:
                 study.catch_up(slot.job.run.key)
 
-    def _note(
-        self,
-        number: int,
-        job: Job,
-        status: Status,
-        message: str | None,
-        failure: Failure | None = None,
-    ) -> None:
-        super()._note(number, job, status, message, failure)
+    def _note(self, number: int, job: Job, outcome: Outcome) -> None:
+        super()._note(number, job, outcome)
         self._news = True
         for study in self.studies if not self.stopping else ():
-            study.ended(self.outcomes[job.index])
+            study.ended(outcome)
 
 
 def with_stored_spelling(search: Search, connection: Connection) -> Search:

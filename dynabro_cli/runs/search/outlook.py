@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.grid.plan import component_problems, component_text
-from dynabro_cli.experiment.grid.search_file import Search
+from dynabro_cli.experiment.grid.search import Search
 from dynabro_cli.experiment.grid.search_space import Entry, Space
 from dynabro_cli.experiment.grid.sweep_file import Values
 from dynabro_cli.experiment.resolve import Run

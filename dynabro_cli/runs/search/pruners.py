@@ -8,7 +8,7 @@ import numpy as np
 import optuna
 from optuna.trial import TrialState
 
-from dynabro_cli.experiment.grid.search_file import SEEDS
+from dynabro_cli.experiment.grid.search import SEEDS
 
 STARTUP = 5
 """Finished trials before the median prunes."""

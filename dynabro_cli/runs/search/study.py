@@ -19,7 +19,7 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.trial import TrialState
 
 from dynabro_cli.core.errors import PluginError, SpecError
-from dynabro_cli.experiment.grid.search_file import Search
+from dynabro_cli.experiment.grid.search import Search
 from dynabro_cli.experiment.grid.sweep_file import Values
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.runs.search import pruners

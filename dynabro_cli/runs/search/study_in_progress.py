@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from dynabro_cli.core.errors import RunError
 from dynabro_cli.core.events import Evaluated, Event
 from dynabro_cli.experiment.grid.goals import GOALS
-from dynabro_cli.experiment.grid.search_file import SEEDS, Search
+from dynabro_cli.experiment.grid.search import SEEDS, Search
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.runs.executors._api import Failure, Listener, Outcome
 from dynabro_cli.runs.search.study import Study, repeated_of

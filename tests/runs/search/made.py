@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy import Engine, text
 
 from dynabro_cli.core.events import Event
-from dynabro_cli.experiment.grid.search_file import Search, parse_search
+from dynabro_cli.experiment.grid.search import Search
+from dynabro_cli.experiment.grid.search_file import parse_search
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.runs.executors import backends
 from dynabro_cli.runs.executors._api import Options, Outcome

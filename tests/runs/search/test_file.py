@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dynabro_cli.core.errors import SpecError
+from dynabro_cli.experiment.grid.search import Then
 from dynabro_cli.experiment.grid.search_file import (
-    Then,
     as_document,
     as_yaml,
     load_search,

@@ -22,7 +22,7 @@ from dynabro_cli.runs.store.read.searches import OF_SEARCH, codes_of, trials_of
 from dynabro_cli.runs.store.tables import sweep_runs, sweeps, trials
 
 if TYPE_CHECKING:
-    from dynabro_cli.experiment.grid.search_file import Search
+    from dynabro_cli.experiment.grid.search import Search
 
 MOST_REASON = 200
 """Most characters of the reason why a search cannot be read, which may quote its text."""
