@@ -76,6 +76,27 @@ def test_the_database_is_read_without_torch() -> None:
     assert modules.isdisjoint({"torch", "torchvision", "sklearn"})
 
 
+def program_of(commands: list[list[str]]) -> str:
+    """A program that gives commands on the shipped database."""
+    return f"""
+import sys
+from dynabro_cli.cli.app import main
+for arguments in {commands!r}:
+    sys.argv = ["dynabro", *arguments, "--db", {str(EXAMPLE)!r}]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code in (0, None), (arguments, end.code)
+"""
+
+
+def test_two_methods_are_compared_without_torch_and_matplotlib() -> None:
+    where = "task = 'digits' AND attack = 'sf'"
+    modules = loaded(program_of([["compare", "sgd", "momentum:beta=0.9", "--where", where]]))
+    assert {"sqlalchemy", "pandas"} <= modules
+    assert modules.isdisjoint({"torch", "matplotlib"})
+
+
 def test_stored_runs_are_shown_and_drawn_without_torch(tmp_path: Path) -> None:
     where = ["--sweep", "digits-periodic"]
     commands = [
@@ -87,17 +108,7 @@ def test_stored_runs_are_shown_and_drawn_without_torch(tmp_path: Path) -> None:
         ["plot", "final", *where, "--out", str(tmp_path)],
         ["plot", "matrix", *where, "--out", str(tmp_path)],
     ]
-    program = f"""
-import sys
-from dynabro_cli.cli.app import main
-for arguments in {commands!r}:
-    sys.argv = ["dynabro", *arguments, "--db", {str(EXAMPLE)!r}]
-    try:
-        main()
-    except SystemExit as end:
-        assert end.code in (0, None), (arguments, end.code)
-"""
-    modules = loaded(program)
+    modules = loaded(program_of(commands))
     assert len([*tmp_path.glob("*.png")]) == 2
     assert {"sqlalchemy", "matplotlib"} <= modules
     assert modules.isdisjoint({"torch", "torchvision", "sklearn"})

@@ -1,5 +1,5 @@
 """Columns of ``runs`` in which runs differ, and how their values are named and ordered in pictures,
-tables and reports.
+tables and reports; and the columns of a table that a user names.
 """
 
 from __future__ import annotations
@@ -7,7 +7,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -57,6 +58,8 @@ NAMES = {
     "data": "partition",
 }
 """Fields whose name for people is not the column's."""
+SEPARATOR = re.compile(r",(?! )")
+"""Columns of two fields have a comma with a space in their heads."""
 
 
 def problem_fields(runs: pd.DataFrame, shown: Iterable[str]) -> list[str]:
@@ -464,3 +467,29 @@ def having(results: Results, metric: Metric) -> Results:
     words = f"{many(left_out, 'diverged run')} without a number left out" if left_out else ""
     label = ", ".join(filter(None, (results.label, words)))
     return dataclasses.replace(results, runs=results.runs[has_metric], label=label)
+
+
+def chosen_columns(
+    table: pd.DataFrame, bold: Collection[tuple[int, int]], names: str | None
+) -> tuple[pd.DataFrame, Collection[tuple[int, int]]]:
+    """Return the first columns of a table, as far as they are needed to tell its rows apart, and
+    the named columns; and the places in bold.
+
+    Raises:
+        SpecError: The table has no such column.
+    """
+    if names is None:
+        return table, bold
+    heads = [" ".join(str(head).split()) for head in table]
+    keys = heads.index("") + 1 if "" in heads else 1
+    while table.iloc[:, :keys].duplicated().any() and keys < len(heads):
+        keys += 1
+    chosen = SEPARATOR.split(names)
+    if wrong := [name for name in chosen if name not in heads]:
+        raise SpecError(
+            f"columns={wrong[0]}: not a column of the table{did_you_mean(wrong[0], heads)}. Try: "
+            f"{','.join(heads[keys:])}"
+        )
+    places = [*dict.fromkeys([*range(keys), *map(heads.index, chosen)])]
+    moved = {(row, places.index(column)) for row, column in bold if column in places}
+    return table.iloc[:, places], moved

@@ -12,7 +12,7 @@ from matplotlib.font_manager import findfont, get_font
 
 from dynabro_cli.answers.figures._style import PRINT_SIZE, check_width
 from dynabro_cli.answers.figures._tables import broken, widths_of
-from dynabro_cli.core.errors import SpecError, did_you_mean
+from dynabro_cli.core.errors import SpecError
 
 MINUS = re.compile(r"(?<![\w.-])-(?=[\d.])")
 """A minus sign before a number; between letters and digits it is a hyphen."""
@@ -54,8 +54,6 @@ COMPONENT = re.compile(r"(?<![\w:=.-])([a-z][\w-]*):([a-z]\w*=[^\s+();]*[^\s+();
 MARK = re.compile("(?<=\N{PLUS-MINUS SIGN}) | (?=\N{ALMOST EQUAL TO})")
 """Spaces at which a line of a cell must not end."""
 NAME = re.compile(r"[\w-]+")
-SEPARATOR = re.compile(r",(?! )")
-"""Columns of two fields have a comma with a space in their heads."""
 
 
 def _escape_latex(text: str) -> str:
@@ -114,32 +112,6 @@ def latex_table(
         if place < 0:
             lines.append(r"\midrule")
     return "\n".join([*lines, r"\bottomrule", end, ""])
-
-
-def chosen_columns(
-    table: pd.DataFrame, bold: Collection[tuple[int, int]], names: str | None
-) -> tuple[pd.DataFrame, Collection[tuple[int, int]]]:
-    """Return the first columns of a table, as far as they are needed to tell its rows apart, and
-    the named columns; and the places in bold.
-
-    Raises:
-        SpecError: The table has no such column.
-    """
-    if names is None:
-        return table, bold
-    heads = [" ".join(str(head).split()) for head in table]
-    keys = heads.index("") + 1 if "" in heads else 1
-    while table.iloc[:, :keys].duplicated().any() and keys < len(heads):
-        keys += 1
-    chosen = SEPARATOR.split(names)
-    if wrong := [name for name in chosen if name not in heads]:
-        raise SpecError(
-            f"columns={wrong[0]}: not a column of the table{did_you_mean(wrong[0], heads)}. Try: "
-            f"{','.join(heads[keys:])}"
-        )
-    places = [*dict.fromkeys([*range(keys), *map(heads.index, chosen)])]
-    moved = {(row, places.index(column)) for row, column in bold if column in places}
-    return table.iloc[:, places], moved
 
 
 def _short(texts: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:

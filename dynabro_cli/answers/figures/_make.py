@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from sqlalchemy import Engine
 
-from dynabro_cli.answers.analysis.columns import labels_of
+from dynabro_cli.answers.analysis.columns import chosen_columns, labels_of
 from dynabro_cli.answers.analysis.results import (
     ComputeIdentities,
     MeasureWindow,
@@ -28,7 +28,7 @@ from dynabro_cli.answers.analysis.results import (
 )
 from dynabro_cli.answers.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
 from dynabro_cli.answers.figures._fit import TALLEST, fit, problem
-from dynabro_cli.answers.figures._latex import chosen_columns, latex_table
+from dynabro_cli.answers.figures._latex import latex_table
 from dynabro_cli.answers.figures._panels import write_above
 from dynabro_cli.answers.figures._style import check_width, for_print, plain_powers
 from dynabro_cli.answers.figures._tables import in_html

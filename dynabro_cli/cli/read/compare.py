@@ -142,7 +142,7 @@ def _print_all(
     columns: str | None,
 ) -> None:
     """Print the matrix of all values of a field, and every pair of them."""
-    from dynabro_cli.answers.analysis.columns import split_columns
+    from dynabro_cli.answers.analysis.columns import chosen_columns, split_columns
     from dynabro_cli.answers.analysis.ranking import as_texts, ranking
     from dynabro_cli.cli.studio import studio
     from dynabro_cli.experiment.comparison import CodeComparison, versions
@@ -168,7 +168,7 @@ def _print_all(
         emit(list(ranked.cells), ranked.cells.itertuples(index=False, name=None), as_csv=True)
         return
     from dynabro_cli.answers.analysis.ranking import BEST, TIED
-    from dynabro_cli.answers.figures._latex import chosen_columns, latex_table
+    from dynabro_cli.answers.figures._latex import latex_table
 
     if form == "tex":
         table, bold = chosen_columns(*as_texts(ranked), columns)
@@ -197,13 +197,16 @@ def _print(comparison: Comparison, form: str, width: str | None, chosen: str | N
     else:
         import pandas as pd
 
-        from dynabro_cli.answers.figures._latex import chosen_columns, latex_table
+        from dynabro_cli.answers.analysis.columns import chosen_columns
 
         columns, rows_of_texts = _texts(comparison)
         table, _ = chosen_columns(pd.DataFrame(rows_of_texts, columns=columns), (), chosen)
         if form == "table":
             emit(list(table), table.values.tolist())
         else:
+            # it loads matplotlib
+            from dynabro_cli.answers.figures._latex import latex_table
+
             say(*latex_table(table, width=width).splitlines())
 
 

@@ -11,13 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dynabro_cli.answers.figures._latex import (
-    BOLD,
-    TEXT_WIDTHS,
-    _points,
-    chosen_columns,
-    latex_table,
-)
+from dynabro_cli.answers.analysis.columns import chosen_columns
+from dynabro_cli.answers.figures._latex import BOLD, TEXT_WIDTHS, _points, latex_table
 from dynabro_cli.core.errors import SpecError
 from tests.answers.figures.grids import SMALL, fill, planned
 from tests.cli.conftest import Dynabro
