@@ -33,18 +33,9 @@ BASE, READING = "base", "reading"
 MET = ("attack", ENTRY, CLOCK, BASE, READING)
 """The names of the values that ``aligned`` gives a run."""
 DEFENDER = (
-    *(
-        "method",
-        "aggregator",
-        "pre_aggregators",
-        "learning_rate",
-        "lr_rule",
-        "lr_drop",
-        "weight_decay",
-        "batch_size",
-    ),
-    *("seed", "eval_every"),
-)
+    "method aggregator pre_aggregators learning_rate lr_rule lr_drop weight_decay batch_size "
+    "seed eval_every"
+).split()
 """Fields that a defender chooses, the seed, and the evaluations: runs that differ in them can meet
 the same adversary.
 """

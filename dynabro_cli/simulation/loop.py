@@ -216,18 +216,15 @@ class Simulation:
         Raises:
             CheckpointError: Its values do not have the shapes of this run's.
         """
-        checkpoint.check(self._checkpoint())
-        problem, update, device = self._parts.problem, self._update, self._parts.problem.x.device
+        current, device = self._checkpoint(), self._parts.problem.x.device
+        checkpoint.check(current)
         self._state, self._totals = checkpoint.state, checkpoint.totals
         # identities are drawn on the CPU, so their states stay there
         for name in HELD:
             tensors = getattr(self._state, name)
             setattr(self._state, name, {key: tensor.to(device) for key, tensor in tensors.items()})
-        problem.x.copy_(checkpoint.x)
-        problem.buffers.copy_(checkpoint.buffers)
-        update.step.squares.copy_(checkpoint.squares)
-        update.loss.copy_(checkpoint.loss)
-        update.loss_count.copy_(checkpoint.loss_count)
+        for name in ("x", "buffers", "squares", "loss", "loss_count"):
+            getattr(current, name).copy_(getattr(checkpoint, name))
 
     def _evaluate(self) -> Evaluated:
         """Evaluate the current model, at the round and budget with which the totals end."""

@@ -198,8 +198,9 @@ def _run(
         model = (
             None if save_model is None else ModelFile(save_model, run.key, db, force=options.force)
         )
-        stored, outcome = state_of(engine, run.key).result, None
-        if stored is None or options.rerun != "none":
+        stored = state_of(engine, run.key).result
+        made = stored is None or options.rerun != "none"
+        if made:
             if model is not None:
                 model.check()
             standing = transact(
@@ -210,20 +211,17 @@ def _run(
                 (outcome,) = make_all(
                     [run], engine, places, progress, standing, files=files, save_model=model
                 )
-    if outcome is not None:
+    if made:
         if outcome.failure is not None:
             raise error_of(outcome.failure)
         stored = state_of(engine, run.key).result
     if stored is None:
         return
     _check_model(db, stored["id"], run.key, model)
-    if outcome is None:
+    where = f"stored in {shown(db)}"
+    if not made:
         tell_of_code(compare([(stored["code_digests"], 1)], options.data_dir), "--rerun repeats it")
-    where = (
-        f"already in {shown(db)}; --rerun repeats it"
-        if outcome is None
-        else f"stored in {shown(db)}"
-    )
+        where = f"already in {shown(db)}; --rerun repeats it"
     _report(engine, stored["id"], as_json, where, save_model)
 
 

@@ -102,8 +102,7 @@ def foretell(
     words = ", ".join(f"{count} {what}" for what, count in dropped.items() if count)
     count = ahead.planned if whole is None else whole
     say(f"{count} runs planned{f' ({words})' if words else ''}{part}")
-    for line in _forecast_lines(ahead, shown(db)):
-        say(line)
+    say(*_forecast_lines(ahead, shown(db)))
 
 
 def _forecast_lines(ahead: Forecast, database: str) -> Iterator[str]:

@@ -28,7 +28,7 @@ STUCK_SECONDS = 1.0
 MOST_LISTED = 40
 """Runs that are listed without ``--limit``."""
 ALL = "all"
-LISTED = (  # noqa: SIM905
+LISTED = (
     "id status sweep task model method pre_aggregators aggregator attack switching "
     "data precision budget learning_rate seed rounds final_accuracy final_gap "
     "wall_seconds tags note"

@@ -35,18 +35,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(package.ROOT)
 KINDS = frozenset(
-    (
-        *("aggregators", "attacks", "methods", "models", "partitions", "pre_aggregators"),
-        *("switching", "tasks"),
-    )
+    "aggregators attacks methods models partitions pre_aggregators switching tasks".split()
 )
 """The packages of components."""
 ENGINE = "engine"
 ENGINE_NAMES = frozenset(
-    (
-        *("gradients", "simulation", "vectors", ".cpp", ".hpp"),
-        *("_chain.py", "build.py", "complete.py", "streams.py"),
-    )
+    "gradients simulation vectors .cpp .hpp _chain.py build.py complete.py streams.py".split()
 )
 """Folders, endings and names of the engine's files. With each ``_api.py`` of components, they are
 all computing code that is not a component.
@@ -68,6 +62,9 @@ DIGEST = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.+))", re.MULTILINE
 )
+"""Statements that import. Files are searched and not parsed, because every command that reads runs
+asks for digests, and to parse all components takes longer than the rest of it.
+"""
 
 
 def keep_sources() -> None:
@@ -174,7 +171,9 @@ def at_hand(name: str) -> str | None:
 
 @functools.cache
 def _registered() -> dict[str, Path]:
-    """Return the files of the shipped components, by names such as ``aggregators/cwtm``."""
+    """Return the files of the shipped components, by names such as ``aggregators/cwtm``. The names
+    are found in the files' texts, so that no file is imported.
+    """
     return {
         f"{path.parent.name}/{component}": path
         for path in _files()[1]

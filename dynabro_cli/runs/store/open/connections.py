@@ -29,6 +29,15 @@ OPERATIONS = 10_000
 """Operations of SQLite between two calls: a few milliseconds at most, except within one call of a
 function such as INSTR.
 """
+READING = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
+"""Actions of a statement that only reads."""
+DESCRIBING = ("table_info", "table_xinfo", "table_list")
+"""Pragmas that describe tables."""
 
 
 def prepare_writer(connection: sqlite3.Connection, _record: Any) -> None:
@@ -117,32 +126,16 @@ def allow_reading_only(connection: sqlite3.Connection) -> None:
     add_aggregates(connection)
     connection.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
     connection.execute("PRAGMA query_only = ON")
-    reading = {
-        sqlite3.SQLITE_SELECT,
-        sqlite3.SQLITE_READ,
-        sqlite3.SQLITE_FUNCTION,
-        sqlite3.SQLITE_RECURSIVE,
-    }
+    connection.set_authorizer(_authorize)
 
-    def authorize(
-        action: int,
-        first: str | None,
-        second: str | None,
-        _database: str | None,
-        _inner: str | None,
-    ) -> int:
-        allowed = action in reading and second != "load_extension"
-        # table functions such as json_each are reported as a change of the schema, which query_only
-        # prevents
-        allowed |= action == sqlite3.SQLITE_UPDATE and first == "sqlite_master"
-        allowed |= action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in (
-            "table_info",
-            "table_xinfo",
-            "table_list",
-        )
-        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
-    connection.set_authorizer(authorize)
+def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    allowed = action in READING and second != "load_extension"
+    # table functions such as json_each are reported as a change of the schema, which query_only
+    # prevents
+    allowed |= action == sqlite3.SQLITE_UPDATE and first == "sqlite_master"
+    allowed |= action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in DESCRIBING
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
 class TimeLimit:

@@ -186,7 +186,7 @@ NETWORK = frozenset(
     nfs nfs4 cifs smb3 smbfs afs coda ncpfs ceph glusterfs lustre gpfs beegfs fhgfs
     orangefs pvfs2 panfs wekafs gfs2 ocfs2 sshfs ceph-fuse juicefs mfs weed quobyte dfuse
     hdfs s3fs gcsfuse rclone goofys blobfuse blobfuse2 gvfsd-fuse smbnetfs davfs davfs2
-    """.split()  # noqa: SIM905
+    """.split()
 )
 """Kinds of file systems that several machines share, without the ``fuse.`` of some of them."""
 

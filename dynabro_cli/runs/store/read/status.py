@@ -225,19 +225,7 @@ def _runs_in_progress(connection: Connection, now: dt.datetime) -> list[_Live]:
 
 
 def _run(row: RowMapping, label: str, now: dt.datetime) -> RunState:
-    same = (
-        "id",
-        "run_key",
-        "sweep",
-        "budget",
-        "budget_spent",
-        "rounds",
-        "gap",
-        "byzantine_now",
-        "host",
-        "pid",
-    )
-    values = {name: row[name] for name in same}
+    values = {name: row[name] for name in RunState.__annotations__ if name in row}
     dead = presumed_dead(row, now)
     return RunState(
         **values, run=label, accuracy=row["test_accuracy"], heard=silence(row, now), dead=dead
@@ -252,20 +240,7 @@ def _sweep(
     made = _made(connection, row)
     finished = sum(run["status"] in RESULT_STATUSES for run in made)
     failed = sum(run["status"] == "failed" for run in made)
-    same = (
-        "id",
-        "name",
-        "status",
-        "runs",
-        "stored_before",
-        "jobs",
-        "executor",
-        "started_at",
-        "ended_at",
-        "host",
-        "pid",
-    )
-    values = {name: row[name] for name in same}
+    values = {name: row[name] for name in SweepState.__annotations__ if name in row}
     to_go = max(0, row["runs"] - row["stored_before"] - finished - failed - len(live_runs))
     listed = select(sweep_runs).where(sweep_runs.c.sweep_id == row["id"]).limit(1)
     if row["ended_at"] is not None and connection.execute(listed).first() is None:

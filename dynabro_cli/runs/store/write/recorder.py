@@ -383,24 +383,16 @@ class Recorder:
     def _write(
         self, connection: Connection, changes: dict[str, Any], ending: bool, complete: bool
     ) -> None:
-        """Write what ``_commit`` has, in its transaction, also after a commit of the same that was
-        not answered.
-        """
+        """Write what ``_commit`` has, in its transaction; again if the commit was not answered."""
         # one transaction: a crash between two statements leaves nothing of them; a crash between
         # two commits leaves rows that are newer than the last checkpoint, and ``_go_on`` deletes
         # them when the run resumes
-        sign = sign_of_life(connection) | {"wall_seconds": time.monotonic() - self._started}
-        before, self._attempts = self._attempts, [*self._attempts, sign["heartbeat_at"]]
+        now = sign_of_life(connection)
+        before, self._attempts = self._attempts, [*self._attempts, now["heartbeat_at"]]
         if ending:
-            sign |= {"finished_at": sign["heartbeat_at"], **NOBODY}
-        values = counts(self._totals) | sign | as_columns(connection, changes)
-        mine = (
-            (runs.c.id == self._run_id)
-            & (runs.c.owner == self.owner)
-            & (runs.c.status == "running")
-        )
-        written = connection.execute(update(runs).where(mine).values(values)).rowcount
-        if self._run_id is None or not written:
+            now |= {"finished_at": now["heartbeat_at"], **NOBODY}
+        columns = now | as_columns(connection, changes)
+        if self._run_id is None or not self._update_row(connection, columns):
             if self._has_ended(connection, before):
                 return
             raise self._lost(connection)
@@ -411,6 +403,18 @@ class Recorder:
             switch_recovery.store(connection, self._run_id)
             take_place(connection, self._run_id)
             row_digests.store(connection, self._run_id)
+
+    def _update_row(self, connection: Connection, columns: dict[str, Any]) -> bool:
+        """Write columns of the run's row; return False if the run is not this recorder's any
+        more.
+        """
+        mine = (
+            (runs.c.id == self._run_id)
+            & (runs.c.owner == self.owner)
+            & (runs.c.status == "running")
+        )
+        values = counts(self._totals) | {"wall_seconds": time.monotonic() - self._started} | columns
+        return bool(connection.execute(update(runs).where(mine).values(values)).rowcount)
 
     def _has_ended(self, connection: Connection, attempts: Sequence[dt.datetime]) -> bool:
         """Return True if one of this recorder's earlier attempts has stored the run's end: only the

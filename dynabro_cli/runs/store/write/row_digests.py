@@ -32,16 +32,7 @@ from dynabro_cli.runs.store.tables import (
 RUN_TABLES = (rounds, byzantine_counts, identities, evaluations, metrics, recovery, worker_labels)
 """Tables whose rows belong to runs, in the order of the digest."""
 BATCH = 1000
-LEFT_OUT = (
-    "id",
-    "rows_digest",
-    "code_digests",
-    "model_file",
-    "model_size",
-    "model_sha256",
-    "tags",
-    "note",
-)
+LEFT_OUT = "id rows_digest code_digests model_file model_size model_sha256 tags note".split()
 """Columns of ``runs`` that a merge numbers anew, or that may change after the end of a run."""
 INSTEAD = {"environment_id": VERSIONS}
 """Values that are digested in place of a column that only names a row."""
