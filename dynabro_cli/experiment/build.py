@@ -14,7 +14,6 @@ from dynabro_cli.components.methods._api import (
     GatheringMethod,
     Measured,
     Method,
-    MethodSetting,
     senders,
 )
 from dynabro_cli.components.partitions._api import Partition, PartitionSetting
@@ -25,7 +24,7 @@ from dynabro_cli.core.errors import Problems, SpecError
 from dynabro_cli.core.lazy import torch
 from dynabro_cli.core.machine.cache_folder import cache_folder
 from dynabro_cli.core.registration import Component
-from dynabro_cli.experiment.complete import CompleteSpec, answering_count, workers_samples
+from dynabro_cli.experiment.complete import CompleteSpec, chain_setting, method_setting
 from dynabro_cli.experiment.conflicts import attack_conflicts, need_all, needs_server
 
 Components = dict[str, "Component[Any] | None"]
@@ -57,35 +56,6 @@ class Built(NamedTuple):
     partition: Partition
     cohort: Aggregator | None
     settings: dict[str, Any]
-
-
-def samples_each(spec: CompleteSpec, task: Task) -> int | None:
-    """Return the number of training samples of a worker (the average if they differ); None if it is
-    unknown.
-    """
-    if task.train_size is None:
-        return None
-    samples = workers_samples(spec, task.train_size)
-    return samples if spec.data.partition(":")[0] == "iid" else -(-samples // spec.workers)
-
-
-def method_setting(spec: CompleteSpec, task: Task) -> MethodSetting:
-    """Return the method's first setting; its number of workers is the number that answer."""
-    samples, size = samples_each(spec, task), spec.batch_size
-    batches = None if samples is None else -(-samples // size)
-    return MethodSetting(chain_setting(spec).workers, spec.budget, spec.learning_rate, batches)
-
-
-def chain_setting(spec: CompleteSpec, threshold: float | None = None) -> AggregatorSetting:
-    """Return the setting of the aggregation chain: n workers answer, and f <= (n - 1)/2 of them are
-    Byzantine.
-
-    A round's sample may have more Byzantine workers, up to the declared number, and so a Byzantine
-    majority.
-    """
-    count, declared = answering_count(spec.participation, spec.workers), spec.byzantine
-    byzantine = declared if count == spec.workers else min(declared, (count - 1) // 2)
-    return AggregatorSetting(count, byzantine, threshold, spec.seed)
 
 
 def rule_setting(spec: CompleteSpec, method: Method) -> AggregatorSetting:

@@ -1,4 +1,6 @@
-"""A spec in which every field has a value, and numbers that follow from its fields."""
+"""A spec in which every field has a value, and what follows from its fields: numbers, and settings
+of parts.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dynabro_cli.components.aggregators._api import AggregatorSetting
+from dynabro_cli.components.methods._api import MethodSetting
 from dynabro_cli.components.partitions._api import server_samples
+from dynabro_cli.components.tasks._api import Task
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.lazy import np
 from dynabro_cli.core.registration import format_value
@@ -72,6 +77,35 @@ def held_out(share: float, samples: int) -> int:
 def workers_samples(spec: CompleteSpec, samples: int) -> int:
     """Return the number of training samples that are left for the workers, at least 0."""
     return max(0, samples - held_out(spec.validation, samples) - server_samples(spec.data))
+
+
+def samples_each(spec: CompleteSpec, task: Task) -> int | None:
+    """Return the number of training samples of a worker (the average if they differ); None if it is
+    unknown.
+    """
+    if task.train_size is None:
+        return None
+    samples = workers_samples(spec, task.train_size)
+    return samples if spec.data.partition(":")[0] == "iid" else -(-samples // spec.workers)
+
+
+def method_setting(spec: CompleteSpec, task: Task) -> MethodSetting:
+    """Return the method's first setting; its number of workers is the number that answer."""
+    samples, size = samples_each(spec, task), spec.batch_size
+    batches = None if samples is None else -(-samples // size)
+    return MethodSetting(chain_setting(spec).workers, spec.budget, spec.learning_rate, batches)
+
+
+def chain_setting(spec: CompleteSpec, threshold: float | None = None) -> AggregatorSetting:
+    """Return the setting of the aggregation chain: n workers answer, and f <= (n - 1)/2 of them are
+    Byzantine.
+
+    A round's sample may have more Byzantine workers, up to the declared number, and so a Byzantine
+    majority.
+    """
+    count, declared = answering_count(spec.participation, spec.workers), spec.byzantine
+    byzantine = declared if count == spec.workers else min(declared, (count - 1) // 2)
+    return AggregatorSetting(count, byzantine, threshold, spec.seed)
 
 
 def parse_drops(text: str) -> tuple[tuple[float, float], ...]:

@@ -16,15 +16,8 @@ from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.components.tasks._api import Defaults, Task, TaskSetting
 from dynabro_cli.core.errors import Problems, SpecError
 from dynabro_cli.core.registration import Component, Entry, ParameterInfo
-from dynabro_cli.experiment.build import (
-    Built,
-    Components,
-    assemble,
-    at_threshold,
-    build,
-    method_setting,
-)
-from dynabro_cli.experiment.complete import CompleteSpec, format_drops, parse_drops
+from dynabro_cli.experiment.build import Built, Components, assemble, at_threshold, build
+from dynabro_cli.experiment.complete import CompleteSpec, format_drops, method_setting, parse_drops
 from dynabro_cli.experiment.conflicts import conflicts
 from dynabro_cli.experiment.effect import adversary_of
 from dynabro_cli.experiment.key import run_key

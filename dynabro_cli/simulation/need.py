@@ -22,7 +22,7 @@ from dynabro_cli.core.errors import DynabroError, OccupiedError, PluginError, Sp
 from dynabro_cli.core.machine.host_memory import free_host_memory, private_memory
 from dynabro_cli.core.registration import Component
 from dynabro_cli.core.streams import Streams
-from dynabro_cli.experiment.build import chain_setting
+from dynabro_cli.experiment.complete import chain_setting
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.gradients.engine import GPU_PASS_BYTES, GPU_PASS_VALUES, PASS_SHARE, PASS_VALUES
 from dynabro_cli.gradients.generators import seeded

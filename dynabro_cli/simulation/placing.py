@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dynabro_cli.core.machine.devices import pick_device
-from dynabro_cli.experiment.build import chain_setting
+from dynabro_cli.experiment.complete import chain_setting
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.simulation.need import looked_at, model_size
 

@@ -29,8 +29,8 @@ from dynabro_cli.core.machine.native import check_choice, cpu_name
 from dynabro_cli.core.registration import METRICS, Component, plugins
 from dynabro_cli.core.registration.digests import digests_of
 from dynabro_cli.core.streams import Streams
-from dynabro_cli.experiment.build import chain_setting, data_directory
-from dynabro_cli.experiment.complete import CompleteSpec, answering
+from dynabro_cli.experiment.build import data_directory
+from dynabro_cli.experiment.complete import CompleteSpec, answering, chain_setting
 from dynabro_cli.experiment.data import digest_of_files, noting, read
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run, resolve

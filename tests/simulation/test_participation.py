@@ -12,8 +12,7 @@ from dynabro_cli import RunSpec
 from dynabro_cli.components.attacks._api import BEFORE_MEMORY
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.events import Evaluated, RoundsDone
-from dynabro_cli.experiment.build import chain_setting
-from dynabro_cli.experiment.complete import answering
+from dynabro_cli.experiment.complete import answering, chain_setting
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.setup import simulate
