@@ -819,6 +819,12 @@ SELECT printf('They have %.3f to %.3f, with lowest runs of %.3f to %.3f. Among t
        coalesce((SELECT printf('The other %s.', iif(count(*) = 1, 'one is ' || max(name), printf('%d have at most %.3f', count(*), max("between")))) FROM rows WHERE NOT between_tied HAVING count(*)), '') AS separated
 FROM rows;
 
+-- query: board_runs
+SELECT sum(NOT between_tied) AS separated, min("between") FILTER (WHERE between_tied) AS least, max("between") FILTER (WHERE between_tied) AS most,
+       printf('%.3f to %.3f', min(between_lowest) FILTER (WHERE between_tied AND method LIKE 'DynaBRO%'), max(between_lowest) FILTER (WHERE between_tied AND method LIKE 'DynaBRO%')) AS dynabro,
+       printf('%.3f to %.3f', min(between_lowest) FILTER (WHERE between_tied AND method = 'SGD'), max(between_lowest) FILTER (WHERE between_tied AND method = 'SGD')) AS sgd
+FROM csv_leaderboard WHERE "between" IS NOT NULL;
+
 -- query: board_filters
 SELECT group_concat(text, ', and ') AS text FROM (
     SELECT printf('%.3f to %.3f behind `%s` (lowest run %.3f)', min("between"), max("between"), rule, min(between_lowest)) AS text

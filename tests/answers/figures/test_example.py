@@ -162,7 +162,7 @@ def test_rebuild_makes_the_runs(tmp_path: Path, runs: pd.DataFrame) -> None:
     others = runs[~runs["run_key"].isin(planned) & ~runs["sweep"].isin(searches)]
     kept = re.search(
         r"^- \*\*Kept runs\.\*\*.*?(?=^- |^$)",
-        (PLOTS / "README.md").read_text(),
+        (PLOTS / "runs.md").read_text(),
         re.DOTALL | re.MULTILINE,
     )
     assert set(others["sweep"]) == set(re.findall(r"`([\w-]+)`", kept[0]) if kept else [])
