@@ -504,7 +504,7 @@ def test_capability_makes_a_run_twice(call: Any) -> None:
     assert code == 0
     first, second = rows(out)
     assert first["sweep"] == "momentum-fails-gap"
-    assert second["run"] == "digits, sgd, cwtm, sf:negates=gradient, static"
+    assert second["run"] == "digits, sgd, cwtm, sf, static"
     assert {"DEFAULT end", f"{here} end"} <= set(second)
     assert second["rounds"] == "60"
     assert second["DEFAULT end"].startswith("finished 0.")

@@ -10,7 +10,10 @@ import pytest
 
 from dynabro_cli.cli.make import demo
 from dynabro_cli.experiment.grid import sweep_lookup
-from dynabro_cli.experiment.grid.sweep_lookup import shipped
+from dynabro_cli.experiment.grid.plan import plan
+from dynabro_cli.experiment.grid.sweep_lookup import load_sweep, shipped
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.runs.screen import terminal
 from dynabro_cli.runs.screen.terminal import to_type
 from tests.cli.conftest import Dynabro
@@ -144,6 +147,15 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep_lookup, "shipped", lambda *_: {"demo": file})
 
 
+def test_the_demo_has_the_adversary_of_run() -> None:
+    names = ("attack", "attack_entry", "clock", "workers", "byzantine")
+    default = resolve(RunSpec()).spec
+    demo_runs = [run.spec for run in plan(load_sweep("demo")).runs]
+    assert {spec.switching for spec in demo_runs} == {"static", default.switching}
+    for name in names:
+        assert {getattr(spec, name) for spec in demo_runs} == {getattr(default, name)}, name
+
+
 @pytest.mark.thorough
 def test_the_demo_has_a_table_a_picture_and_next_steps(
     dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -151,10 +163,11 @@ def test_the_demo_has_a_table_a_picture_and_next_steps(
     small(folder, monkeypatch)
     outcome = dynabro("demo", "-q", "--jobs", "2")
     assert outcome.code == 0
-    _, header, _, *rows, _, rates, _, _, picture = outcome.out[
+    _, header, _, *rows, _, rates, _, entry, _, picture = outcome.out[
         outcome.out.index("\n\n") + 1 :
     ].splitlines()
     assert "learning rates" in rates
+    assert entry.endswith("dynabro show sf")
     assert header.split("  ")[0] == "method"
     assert [row.rsplit(None, 3)[0].strip() for row in rows] == list(demo.NAMES.values())
     stored = {

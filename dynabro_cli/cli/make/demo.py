@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from dynabro_cli.experiment.resolve import Run
 
 SWEEP = "demo"
-HEADS = {"static": "no switching", "periodic:K=5": "a switch every 5 rounds"}
+HEADS = {"static": "no switching", "periodic:K=10": "a switch every 10 rounds"}
 """The switching strategies, in words."""
 HEAD = (
-    "Test accuracy on digits; 8 of 17 workers flip the signs of their gradients,",
-    "and the server takes a trimmed mean:",
+    "Test accuracy on digits. 8 of 17 workers are Byzantine: they flip the signs of",
+    "their gradients (attack sf). The server takes a trimmed mean (aggregator cwtm):",
 )
 NOTE = (
-    "The learning rates are the paper's. Momentum goes on from what a worker sent;",
-    "SGD and DynaBRO remember nothing.",
+    "The learning rates are the paper's. The attack enters at the gradient, so a worker's",
+    "momentum keeps its false gradients for a while after the worker has become honest.",
+    "SGD and DynaBRO keep nothing. An attack can also enter elsewhere: dynabro show sf",
 )
 NAMES = {"sgd": "SGD", "momentum": "momentum 0.9", "dynabro": "DynaBRO"}
 """The methods, in words."""
