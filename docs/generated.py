@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dynabro_cli.answers.figures.report.site import OF_VIEWS, VIEWS
+from dynabro_cli.components.bibtex import bibtex
 from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.core.registration import Entry, format_value
 from dynabro_cli.core.registration.aliases import ALIASES, Alias, squashed
@@ -61,10 +62,10 @@ def components(link: str = "`{name}`") -> str:
         "# Components",
         "",
         *_wrapped(
-            "`dynabro show KIND/NAME` prints a component's definition, parameters and reference. "
-            "Names after *also* come from ByzFL, Blades or ByzPy. They can be typed in any "
-            "spelling (`TrMean`, `tr_mean`, `tr-mean`), and mean the algorithm as it is defined "
-            "here. A star marks another definition there. `dynabro show NAME` says how it "
+            "`dynabro show KIND/NAME` prints a component's definition, parameters and papers "
+            "(BibTeX). Names after *also* come from ByzFL, Blades or ByzPy. They can be typed in "
+            "any spelling (`TrMean`, `tr_mean`, `tr-mean`), and mean the algorithm as it is "
+            "defined here. A star marks another definition there. `dynabro show NAME` says how it "
             "differs, and what to type for it."
         ),
     ]
@@ -92,7 +93,7 @@ def components(link: str = "`{name}`") -> str:
 
 
 def component(kind: str, entry: Entry[Any]) -> str:
-    """Return the page of one component: definition, parameters, reference and source."""
+    """Return the page of one component: definition, parameters, reference, source and BibTeX."""
     source = Path(inspect.getsourcefile(entry.factory) or "").name
     lines = [f"# {entry.name}", "", *map(_markdown, entry.doc.split("\n")), ""]
     if entry.infos:
@@ -109,6 +110,8 @@ def component(kind: str, entry: Entry[Any]) -> str:
         "",
         f"**Source:** `dynabro_cli/components/{kind}/{source}`",
     ]
+    for citation in bibtex(f"{kind}/{entry.name}"):
+        lines += ["", "```bibtex", citation, "```"]
     return "\n".join(lines) + "\n"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dynabro_cli.components.bibtex import bibtex
 from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.core.registration import format_value
 from dynabro_cli.runs.store.tables import metadata
@@ -30,7 +31,8 @@ def test_a_component_of_every_kind_is_shown(what: str, dynabro: Dynabro) -> None
     words = " ".join(outcome.out.split())  # lines are as wide as the terminal
     assert " ".join(entry.doc.split()) in words
     assert outcome.out.startswith(what)
-    assert words.endswith(f"Reference: {' '.join(entry.reference.split())}")
+    papers = " ".join(" ".join(bibtex(what)).split())
+    assert words.endswith(f"Reference: {' '.join(entry.reference.split())} {papers}".strip())
     rows = [line.split() for line in outcome.out.splitlines()]
     for info in entry.infos:
         default = "required" if info.required else format_value(info.default)
@@ -45,6 +47,12 @@ def test_a_component_of_every_kind_is_shown(what: str, dynabro: Dynabro) -> None
         entry.reference,
     )
     assert [item["parameter"] for item in shown["parameters"]] == [info.key for info in entry.infos]
+
+
+@pytest.mark.parametrize(("name", "entries"), [("nnm", 1), ("alie", 2), ("nan", 0)])
+def test_the_papers_of_a_component_are_shown(dynabro: Dynabro, name: str, entries: int) -> None:
+    assert dynabro("show", name).out.count("\n@") == entries
+    assert len(json.loads(dynabro("show", name, "--json").out)["bibtex"]) == entries
 
 
 def test_a_run_by_id_and_by_key(dynabro: Dynabro, results: Path) -> None:

@@ -55,8 +55,8 @@ def show(
     as_json: Json = False,
     plugin: Plugins = None,
 ) -> None:
-    """Show a component's definition, parameters and reference, or a stored run: its scores, its
-    curve, and how to repeat it.
+    """Show a component's definition, parameters and papers (BibTeX), or a stored run: its scores,
+    its curve, and how to repeat it.
 
     RUN is a run's id, or the beginning of its key. --all and --json show everything that is stored,
     except rounds.
@@ -115,6 +115,9 @@ def _kind_of(name: str) -> tuple[str, str]:
 
 
 def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
+    from dynabro_cli.components.bibtex import bibtex
+
+    citations = bibtex(f"{kind}/{entry.name}")
     rows = [
         (
             info.key,
@@ -133,6 +136,7 @@ def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
             "doc": entry.doc,
             "parameters": parameters,
             "reference": entry.reference,
+            "bibtex": citations,
         }
         print_json(shown)
         return
@@ -146,6 +150,8 @@ def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
         emit(columns, rows)
         say()
     say(*wrapped(f"Reference: {entry.reference}"))
+    for citation in citations:
+        say("", *citation.split("\n"))
     if f"{kind}/{entry.name}" in USERS:
         say(f"Defined in: {inspect.unwrap(entry.factory).__code__.co_filename}")
 
