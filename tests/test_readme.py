@@ -119,7 +119,7 @@ def test_a_command_parses(command: str) -> None:
         )
 
 
-COMPARED = [row for _, rows in tables(page("comparison")) for row in rows]
+((_, COMPARED),) = tables(page("comparison"))
 
 
 @each_row(
@@ -303,10 +303,10 @@ for file in given-*; do dynabro sweep $file; done
 """
 GIVEN = {
     "../README": "",
-    "clusters": f"{LOGISTIC} 20 --db part-1.db",
-    "database": "",
+    "database": f"{LOGISTIC} 20; {LOGISTIC} 30 --db from-another-machine.db",
     "export": SWEEPS,
     "extending": SWEEPS + "cat given-* | sed -n 1,4p > mine.yaml",
+    "first-comparison": "",
     "figures": SWEEPS
     + """
 ln -s "$EXAMPLE" results.db.example
@@ -315,12 +315,9 @@ dynabro run --method dynabro --model logistic --lr 0.05 --budget 40
 dynabro run --method momentum --model logistic --lr 0.01 --budget 40
 """,
     "leaderboard": "",
-    "maintenance": f"{LOGISTIC} 20; {LOGISTIC} 30 --db from-another-machine.db",
-    "report": "",
-    "resuming": f"{LOGISTIC} 20",
     "running": f"{LOGISTIC} 20; {LOGISTIC} 30",  # for the two runs on MNIST
     "searches": "",
-    "sweeps": "",
+    "sweeps": f"{LOGISTIC} 20 --db part-1.db",
     "theory": "",
 }
 """Commands before a page's own, which make what the page supposes to be there."""
@@ -351,10 +348,23 @@ def test_the_shell_of_a_page_runs_in_order(name: str, given: str, tmp_path: Path
         made_of(["bash", "-c", script], tmp_path)
 
 
+def test_pictures_of_steps_are_small_and_made_by_commands() -> None:
+    text = page("first-comparison")
+    pictures = re.findall(r"\]\((first-comparison/(.*)\.png)\)", text)
+    assert len(pictures) >= 4
+    for file, name in pictures:
+        assert f"--name {name}" in "\n".join(blocks("sh", text))
+        assert (ROOT / "docs" / file).stat().st_size < 40_000
+
+
+def test_the_picture_of_a_round_is_drawn_by_its_script() -> None:
+    drawn = runpy.run_path(str(ROOT / "docs" / "picture.py"))["picture"]()
+    assert (ROOT / "docs" / "round.svg").read_text(encoding="utf-8") == drawn
+
+
 def test_every_page_with_commands_is_run() -> None:
-    """``tests/test_first_steps.py`` runs the first steps."""
     pages = {path.stem for path in DOCUMENTS if blocks("sh", DOCUMENTS[path])}
-    assert pages == {Path(name).stem for name in GIVEN} | {"first-steps"}
+    assert pages == {Path(name).stem for name in GIVEN}
 
 
 def test_few_commands_are_left_out() -> None:
@@ -407,7 +417,7 @@ def error_classes(
 
 
 def test_every_exit_code_is_documented() -> None:
-    ((_, rows),) = tables(page("exit-codes"))
+    (_, rows), _ = tables(page("settings"))
     codes = [int(row[0].strip("`")) for row in rows]
     assert codes == sorted(codes)
     assert set(codes) == {0} | {kind.exit_code for kind in error_classes()}
@@ -470,7 +480,7 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 
 def test_every_setting_is_documented() -> None:
-    ((_, rows),) = tables(page("running"))
+    _, (_, rows) = tables(page("settings"))
     told = {quoted(row[0])[0]: row[1:] for row in rows}
     tests = ("DYNABRO_FAILPOINT", "DYNABRO_TEST_POSTGRES")
     assert list(told) == [name for name in SETTINGS if name not in tests]

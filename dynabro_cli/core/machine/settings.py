@@ -42,7 +42,7 @@ SETTINGS = {
     "DYNABRO_FAILPOINT": Setting("NAME[:N]=SIGNAL"),
     "DYNABRO_TEST_POSTGRES": Setting("an SQLAlchemy URL"),
 }
-"""The page ``docs/running.md`` says what they mean."""
+"""The page ``docs/settings.md`` says what they mean."""
 
 
 def seconds_setting(name: str) -> float:
