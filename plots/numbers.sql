@@ -594,13 +594,13 @@ CREATE TABLE threshold_verdicts AS
 -- query: dynamic_mid
 SELECT attack, method, max(text) FILTER (WHERE schedule = 'static') AS "none", coalesce(max(text) FILTER (WHERE k = 68), '-') AS "sqrt(T)/4 = 4", coalesce(max(text) FILTER (WHERE k = 17), '-') AS "sqrt(T) = 17",
        coalesce(max(text) FILTER (WHERE k = 4), '-') AS "4 sqrt(T) = 71", coalesce(max(text) FILTER (WHERE k = 1), '-') AS "T = 285",
-       coalesce((SELECT words FROM borne_words AS b WHERE b.attack = dynamic_cells.attack AND b.method = dynamic_cells.method AND b.schedule = 'mid-round'), '-') AS "borne"
+       coalesce((SELECT words FROM borne_words AS b WHERE b.attack = dynamic_cells.attack AND b.method = dynamic_cells.method AND b.schedule = 'mid-round'), '-') AS "withstood"
 FROM dynamic_cells WHERE schedule IN ('static', 'mid-round') GROUP BY attack, method ORDER BY attack DESC, method LIKE 'DynaBRO%', method;
 
 -- query: dynamic_by_computation
 SELECT attack, method, max(text) FILTER (WHERE schedule = 'static') AS "static", coalesce(max(text) FILTER (WHERE k = 476), '-') AS "K = 476", coalesce(max(text) FILTER (WHERE k = 119), '-') AS "119",
        coalesce(max(text) FILTER (WHERE k = 28), '-') AS "28", coalesce(max(text) FILTER (WHERE k = 7), '-') AS "7",
-       coalesce((SELECT words FROM borne_words AS b WHERE b.attack = dynamic_cells.attack AND b.method = dynamic_cells.method AND b.schedule = 'periodic'), '-') AS "borne"
+       coalesce((SELECT words FROM borne_words AS b WHERE b.attack = dynamic_cells.attack AND b.method = dynamic_cells.method AND b.schedule = 'periodic'), '-') AS "withstood"
 FROM dynamic_cells WHERE schedule IN ('static', 'periodic') GROUP BY attack, method ORDER BY attack DESC, method LIKE 'DynaBRO%', method;
 
 -- query: dynamic_counts
