@@ -119,7 +119,7 @@ def test_a_command_parses(command: str) -> None:
         )
 
 
-((_, COMPARED),) = tables(page("comparison"))
+*_, (_, COMPARED) = tables(page("comparison"))
 
 
 @each_row(

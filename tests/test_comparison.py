@@ -1,4 +1,4 @@
-"""Each row of docs/byzfl.md is true: its calls of both libraries give the same numbers, its fields
+"""Each row on ByzFL in docs/comparison.md is true: its calls of both libraries give the same numbers, its fields
 make a sweep, and its commands parse.
 """
 
@@ -18,8 +18,8 @@ from tests.command_lines import parse
 from tests.tables import each_row
 from tests.test_readme import blocks, quoted, tables
 
-TEXT = (Path(__file__).parents[1] / "docs" / "byzfl.md").read_text(encoding="utf-8")
-(_, CALLS), (_, FIELDS), (_, COMMANDS) = tables(TEXT)
+TEXT = (Path(__file__).parents[1] / "docs" / "comparison.md").read_text(encoding="utf-8")
+(_, CALLS), (_, FIELDS), (_, COMMANDS), _ = tables(TEXT)
 
 
 @pytest.mark.parametrize("seed", range(5))
