@@ -1,5 +1,5 @@
-"""Each row on ByzFL in docs/comparison.md is true: its calls of both libraries give the same numbers, its fields
-make a sweep, and its commands parse.
+"""Each row on ByzFL in docs/comparison.md is true: its calls of both libraries give the same
+numbers, its fields make a sweep, and its commands parse.
 """
 
 from __future__ import annotations
