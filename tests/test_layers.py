@@ -149,3 +149,11 @@ def test_only_one_module_counts_folders() -> None:
         )
     ]
     assert counts == ["core/package.py"]
+
+
+def test_without_flower_its_strategy_says_what_to_install() -> None:
+    program = "import sys; sys.modules['flwr'] = None; import dynabro_cli.flower"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    last = answer.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: dynabro_cli.flower needs Flower 1.42 or newer (No module ")
+    assert last.endswith("). Try: pip install 'dynabro[flower]'")

@@ -106,7 +106,11 @@ def test_a_command_parses(command: str) -> None:
     parameters = parse(words)
     if words[0] == "run" and "--plugin" not in words:  # tests/test_first_steps.py runs that one
         given = {name: value for name, value in parameters.items() if name in fields() and value}
-        given |= {name: "+".join(value) for name, value in given.items() if isinstance(value, list)}
+        given |= {
+            name: "+".join(value)
+            for name, value in given.items()
+            if isinstance(value, list | tuple)
+        }
         from dynabro_cli.experiment.resolve import resolve
 
         resolve(RunSpec.from_text(given))

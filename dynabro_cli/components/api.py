@@ -84,6 +84,17 @@ class Bound:
         return built
 
 
+def build_rule(text: str, setting: AggregatorSetting) -> Aggregator:
+    """Return the rule that ``text`` names, with the pre-aggregators before it, as pure
+    functions.
+    """
+    *chain, rule = split_chain(text) or [text]
+    registry = REGISTRIES["pre_aggregators"]
+    return build_chain(
+        REGISTRIES["aggregators"].parse(rule), [registry.parse(part) for part in chain], setting
+    )
+
+
 class BoundAggregator(Bound):
     """An aggregation rule in its setting; a stateful rule keeps its state here."""
 
@@ -95,11 +106,7 @@ class BoundAggregator(Bound):
         self._state: dict[str, Tensor] = {}
 
     def _build(self, setting: AggregatorSetting) -> Aggregator:
-        *chain, rule = split_chain(self._text) or [self._text]
-        registry = REGISTRIES["pre_aggregators"]
-        return build_chain(
-            REGISTRIES["aggregators"].parse(rule), [registry.parse(part) for part in chain], setting
-        )
+        return build_rule(self._text, setting)
 
     @property
     def kappa(self) -> float | None:

@@ -206,7 +206,9 @@ def test_help_shows_every_word_and_every_default_and_ends_in_an_example_that_par
 
 def test_help_of_what_would_be_markup(dynabro: Dynabro) -> None:
     outcome = dynabro("verify", "kappa", "--help")
-    assert "Such as cwmed or nnm+cwtm. [default: every rule]" in outcome.out
+    # older versions of typer print a backslash before the bracket
+    shown = outcome.out.replace("\\[", "[")
+    assert "Such as cwmed or nnm+cwtm. [default: every rule]" in shown
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("-h",)])

@@ -26,11 +26,11 @@ ADVICE = {
     "rm 3 4": "No such command 'rm'. Try: dynabro db remove --where 'id IN (3, 4)'",
     "db remove q1": ("Missing option '--where'. Try: dynabro db remove --where \"sweep = 'q1'\""),
     "query SELECT 1 --db some.db": (
-        'Got unexpected extra argument(s) (1). Try: dynabro query "SELECT 1" --db some.db'
+        'Got unexpected extra argument (1). Try: dynabro query "SELECT 1" --db some.db'
     ),
     "query 'SELECT 1' --timeout": ("Option '--timeout' requires an argument. Try: dynabro --help"),
     "db remove --where 'id = 1' 2": (
-        "Got unexpected extra argument(s) (2). Try: dynabro db remove --help"
+        "Got unexpected extra argument (2). Try: dynabro db remove --help"
     ),
     "tag q1 paper --remove": "Option '--remove' requires an argument. Try: --remove paper",
     "sweeps": "No such command 'sweeps'. Did you mean 'sweep'? Try: dynabro --help",
@@ -44,7 +44,8 @@ ADVICE = {
 def test_advice(typed: str, dynabro: Dynabro) -> None:
     outcome = dynabro(*shlex.split(typed))
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.problems == [ADVICE[typed]]
+    # click and the copy of it in newer versions of typer differ in this word
+    assert [line.replace("argument(s)", "argument") for line in outcome.problems] == [ADVICE[typed]]
 
 
 def test_all_advice_is_an_option_and_no_option_is_advised_against() -> None:
