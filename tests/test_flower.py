@@ -19,6 +19,7 @@ import torch
 
 from dynabro_cli import make_aggregator
 from dynabro_cli.core.errors import SpecError
+from dynabro_cli.plugins import aggregator
 
 pytest.importorskip("flwr", reason="needs pip install 'dynabro[flower]'")
 
@@ -125,6 +126,17 @@ def test_the_model_moves_by_the_aggregate_of_differences(rule: str) -> None:
     }
     counts = sorted(int(m["num_batches_tracked"].numpy()) for m in moved)
     assert model["num_batches_tracked"] == counts[2]
+
+
+@pytest.mark.parametrize(
+    ("type_", "expected"),
+    [(np.float16, torch.float32), (np.float32, torch.float32), (np.float64, torch.float64)],
+)
+def test_differences_have_single_precision_or_double(type_: type, expected: torch.dtype) -> None:
+    strategy = RobustStrategy("centered-clipping:tau=5", byzantine=1)
+    model, _ = trained(strategy, *[moves(1)] * 3, start={"w": np.zeros(2, dtype=type_)})
+    assert model["w"].dtype == type_
+    assert strategy._state["v"].dtype == expected
 
 
 def test_it_is_differences_that_are_aggregated_not_models() -> None:
@@ -360,6 +372,20 @@ def test_suspects_are_those_that_lie(rule: str) -> None:
     assert max(shares[:6]) < min(shares[6:])
     if rule != "cwmed":
         assert max(shares[:6]) < 0.5 < min(shares[6:])
+
+
+@aggregator("of-numpy")
+def of_numpy(messages: torch.Tensor) -> torch.Tensor:
+    """A rule without a derivative."""
+    return torch.from_numpy(messages.detach().numpy().mean(0))
+
+
+@pytest.mark.parametrize("rule", ["sign-majority", "of-numpy"])
+def test_nothing_is_known_of_a_rule_without_a_derivative(rule: str) -> None:
+    strategy = RobustStrategy(rule, byzantine=1)
+    model, _ = trained(strategy, *[moves(1)] * 3)
+    np.testing.assert_allclose(model["weight"], START["weight"] + 1)
+    assert all(math.isnan(share) for share in strategy.suspects().values())
 
 
 def test_nobody_is_suspect_in_a_mean() -> None:
