@@ -139,6 +139,15 @@ SweepNames = Annotated[
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Repeat runs that are stored as failed.")
 ]
+RerunChanged = Annotated[
+    bool,
+    typer.Option(
+        "--rerun-changed",
+        help="Repeat runs that were made with other code of a component, or with other data. A "
+        "change of the engine does not "
+        "count: it often changes the speed only.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")]
 DataDir = Annotated[

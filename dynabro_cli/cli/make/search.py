@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.completion import complete, files
-from dynabro_cli.cli.make.sweep import RerunChanged
 from dynabro_cli.cli.options import (
     Database,
     DryRun,
     Metrics,
     Plugins,
     Quiet,
+    RerunChanged,
     RetryFailed,
     Settings,
     making,

@@ -16,6 +16,7 @@ from dynabro_cli.cli.options import (
     Metrics,
     Plugins,
     Quiet,
+    RerunChanged,
     RetryFailed,
     Settings,
     making,
@@ -60,15 +61,6 @@ RerunAll = Annotated[
         help="Repeat stored runs; a new result replaces the old one when it is complete. The "
         "same command continues an "
         "interrupted rerun. After a complete one it starts another.",
-    ),
-]
-RerunChanged = Annotated[
-    bool,
-    typer.Option(
-        "--rerun-changed",
-        help="Repeat runs that were made with other code of a component, or with other data. A "
-        "change of the engine does not "
-        "count: it often changes the speed only.",
     ),
 ]
 FailFast = Annotated[
