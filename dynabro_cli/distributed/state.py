@@ -236,7 +236,7 @@ class RobustState:
         """Keep the messages and the result in some columns; others in the next call."""
         step = max(1, columns // SAMPLE)
         some = slice(self._calls % step, columns, step)
-        self._samples.append(torch.cat([rows, result[None]])[:, some].double())
+        self._samples.append(torch.cat([rows[:, some], result[None, some]]).double())
 
     def end_call(self) -> None:
         """Count the call, and add up what the ranks know for ``suspects``."""

@@ -34,7 +34,7 @@ TEXTS = [
     "gm:T=3",
     "foundation:copies=0",
 ]
-SIZES = (1, 2, 5, 1000, 4099)
+SIZES = (1, 5, 16, 301)
 TYPES = (torch.float32, torch.bfloat16, torch.float64)
 
 
@@ -95,7 +95,7 @@ def test_every_rule_equals_the_rule_on_one_machine(world: World) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("ranks", range(2, 9))
 def test_every_rule_with_two_to_eight_ranks(world_of_eight: World, ranks: int) -> None:
-    for byzantine in range((ranks + 1) // 2):
+    for byzantine in {min(1, (ranks - 1) // 2), (ranks - 1) // 2}:
         assert world_of_eight.run(differences, ranks, TEXTS, byzantine) == [[]] * 8
 
 
