@@ -308,6 +308,7 @@ for file in given-*; do dynabro sweep $file; done
 GIVEN = {
     "../README": "",
     "database": f"{LOGISTIC} 20; {LOGISTIC} 30 --db from-another-machine.db",
+    "distributed": "",
     "export": SWEEPS,
     "extending": SWEEPS + "cat given-* | sed -n 1,4p > mine.yaml",
     "first-comparison": "",
