@@ -177,6 +177,9 @@ def test_the_demo_has_a_table_a_picture_and_next_steps(
     assert {cell for row in rows for cell in row.rsplit(None, 2)[1:]} == stored
     assert picture == "plots/demo.png"
     assert (folder / picture).stat().st_size > 1000
+    numbers = (folder / "plots" / "demo.csv").read_text().splitlines()
+    assert numbers[0].startswith("method,switching,series,mean")
+    assert len(numbers) == 7  # a bar for each run
     assert [line.split("dynabro ")[1].split()[0] for line in outcome.err.splitlines()] == [
         "runs",
         "run",

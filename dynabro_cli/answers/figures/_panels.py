@@ -47,6 +47,8 @@ SHARES = (0.0, 1.0)
 """Limits of numbers that are accuracies, which a matrix has without the zero before the point."""
 MOST_TICKS = 16
 """Most words at an axis; of more places every second or third has one."""
+AS_BARS = 2
+"""Most places along an axis at which means are bars: a line between two places shows no course."""
 FEW = 5
 """Fewest seeds for which the points of the runs are not drawn."""
 
@@ -135,15 +137,18 @@ def draw_finals(
         x: Column along the axis.
         series: Column with the series.
         value: Column of ``runs`` with the number.
-        line: Join the means of a series, as along numbers, or keep them apart, as for words.
+        line: Join the means of a series, as along numbers, or keep them apart, as for words; at
+            most ``AS_BARS`` places have bars.
 
     Returns:
         True if a mean is drawn as its runs, because none is near it.
     """
     finite, scattered = runs[value][np.isfinite(runs[value])], False
     near = NEAR * (1 if value in ACCURACIES else finite.max() - finite.min())
-    shift = min(0.08 if line else 0.2, (0.5 if line else 0.7) / max(1, len(looks)))
-    order = list(places)
+    order, bars = list(places), len(places) <= AS_BARS
+    line = line and not bars
+    most, room = (0.3, 0.8) if bars else (0.08, 0.5) if line else (0.2, 0.7)
+    shift = min(most, room / max(1, len(looks)))
     for number, (name, look) in enumerate(looks.items()):
         points = numbers[numbers[series] == name].set_index(x).reindex(order)
         points = points.assign(mean=points["mean"].replace(np.inf, np.nan))
@@ -158,9 +163,12 @@ def draw_finals(
             (points["mean"] - points["low"]).where(several, 0).fillna(0),
             (points["high"] - points["mean"]).where(several, 0).fillna(0),
         ]
+        means = points["mean"].mask(alone)
+        if bars:
+            axes.bar(at, means, 0.9 * shift, color=look.color, alpha=0.35)
         axes.errorbar(
             at,
-            points["mean"].mask(alone),
+            means,
             ends,
             color=look.color,
             marker=look.marker,

@@ -72,7 +72,7 @@ def demo(
     emit(("method", "learning rate", *HEADS.values()), _table(runs, db, keys))
     say("", *NOTE)
     drawn = studio(db, f"run_key IN ({keys})", out, "png", force=force).draw(
-        "curves", Choice("budget", "method", "switching", None), saved_as=SWEEP
+        "final", Choice("switching", "method", None, None), saved_as=SWEEP
     )
     say("", str(drawn.files[0]))
     note(to_type("next: dynabro runs"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import sqlite3
@@ -13,9 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import rc_context
+from matplotlib.figure import Figure
 
 from dynabro_cli.answers.analysis.metrics import METRICS
 from dynabro_cli.answers.figures import _make
+from dynabro_cli.answers.figures._panels import draw_finals
+from dynabro_cli.answers.figures._style import Line
 from dynabro_cli.components.api import make_switching
 from dynabro_cli.experiment.complete import answering
 from dynabro_cli.runs.store.open.engine import open_for_writing
@@ -72,6 +76,30 @@ def test_final(mixed: Path, dynabro: Dynabro) -> None:
     assert sorted(drawn["std"]) == pytest.approx(sorted(expected["std"]), rel=1e-9)
     assert set(drawn["n"]) == {2}
     assert set(drawn["series"]) >= {"SGD", "DynaBRO", "momentum β=0.99"}
+
+
+def test_two_places_have_bars() -> None:
+    """Bars from zero to the means of two places; lines through three."""
+    looks = {"SGD": Line("#000000", "s", "-"), "DynaBRO": Line("#D55E00", "o", "-")}
+    for count in (1, 2, 3):
+        means = [0.25 + 0.125 * place for place in range(2 * count)]
+        runs = pd.DataFrame(
+            {
+                "series": [name for name in looks for _ in range(count)],
+                "switching": [*range(count)] * 2,
+                "final_accuracy": means,
+            }
+        )
+        numbers = runs.assign(mean=means, low=means, high=means, n=1, diverged=0)
+        axes = Figure().subplots()
+        draw_finals(axes, numbers, runs, dict.fromkeys(range(count), ""), looks)
+        heights = [bar.get_height() for bar in axes.patches]
+        assert heights == (means if count < 3 else [])
+        assert all(bar.get_y() == 0 for bar in axes.patches)
+        edges = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches)
+        assert all(left[1] < right[0] for left, right in itertools.pairwise(edges))
+        assert {line.get_linestyle() for line in axes.lines} <= {"None", "-"}
+        assert any(line.get_linestyle() == "-" for line in axes.lines) == (count == 3)
 
 
 def test_lines_are_never_means_of_different_runs(mixed: Path, dynabro: Dynabro) -> None:

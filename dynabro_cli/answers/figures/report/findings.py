@@ -36,7 +36,7 @@ Table = dict[str, Any]
 
 def answers(results: Results) -> list[dict[str, Any]]:
     """Return a comparison for each sweep and task, and for each field that can be compared there;
-    the usual one first.
+    the usual one first. The sweep with the most runs comes first.
 
     Each has ``sweep``, ``task``, ``label`` (the compared fields), ``sentence``, ``notes``,
     ``panels``: a title, columns, and rows of a label, cells, the worst cell, and the mean rank; and
@@ -50,6 +50,8 @@ def answers(results: Results) -> list[dict[str, Any]]:
         groups = [
             ("", str(task), group) for task, group in results.runs.groupby("task", sort=False)
         ] + groups
+    # of several named sweeps, the comparison of all of them has the most runs
+    groups.sort(key=lambda group: -len(group[2]))
     kept: list[dict[str, Any]] = []
     for sweep, task, group in groups[:MOST_SWEEPS]:
         several = results.sweeps if not sweep else ()

@@ -75,7 +75,14 @@ def content(
     texts = cells_of(runs) + runs["attack"] + runs[ENTRY] + runs[CLOCK]
     runs = runs.assign(cell=pd.factorize(texts)[0])
     results = dataclasses.replace(results, runs=stored, planned=stored)
-    tasks = [_task(str(task), part) for task, part in runs.groupby("task", sort=False)]
+    compared = answers(results)
+    first: dict[str, str] = {}
+    for answer in compared:
+        first.setdefault(answer["task"], answer["sweep"])
+    tasks = [
+        _task(task, runs[runs["task"] == task], first.get(task))
+        for task in dict.fromkeys([*first, *map(str, runs["task"])])
+    ]
     names = [
         name
         for name in (*CELL[:2], RULE, *CELL[2:], *OTHERS)
@@ -85,7 +92,7 @@ def content(
     cells = _cells(dataclasses.replace(results, runs=runs), columns, tasks, stored)
     once = dataclasses.replace(results, runs=stored.drop_duplicates("id"))
     return {
-        "answers": answers(results),
+        "answers": compared,
         "about": _about(results, describe),
         "looks": {
             label: place for label, place in KNOWN.items() if label in set(method_names(runs))
@@ -105,12 +112,19 @@ def content(
     }
 
 
-def _task(task: str, runs: pd.DataFrame) -> Value:
+def _task(task: str, runs: pd.DataFrame, sweep: str | None) -> Value:
     """Return a task with its metric, the fields in which its runs differ, and the settings that all
     of them share.
+
+    Charts begin with the sweep of the task's first answer, without an answer with the largest;
+    ``sweep`` is None if the answer compares several.
     """
     metric = usual_metric(runs)
     varied = labels_of(runs)
+    sweep = runs["sweep"].mode()[0] if sweep is None else sweep
+    shown = runs[runs["sweep"] == sweep]
+    if shown.empty:
+        sweep, shown = None, runs
     common = [
         name
         for name in (*CELL, *OTHERS)
@@ -126,7 +140,8 @@ def _task(task: str, runs: pd.DataFrame) -> Value:
         "metric": metric,
         "label": METRICS[metric].label,
         "fields": varied,
-        "notes": differences_note(runs, varied),
+        "sweep": sweep,
+        "notes": differences_note(shown, varied),
         "common": shared,
     }
 
@@ -325,10 +340,10 @@ def _sweeps(runs: pd.DataFrame) -> list[list[Any]]:
 
 
 def _about(results: Results, describe: Callable[[str], str]) -> list[Value]:
-    """Return the name, the description and the text of each sweep, as far as they are known; the
-    last text is shown.
+    """Return the name, the description and the text of each sweep, as far as they are known, the
+    largest first; the last text is shown.
     """
-    names = [name for name in dict.fromkeys(results.runs["sweep"]) if name]
+    names = [name for name in results.runs["sweep"].value_counts().index if name]
     stored = query(
         results.engine, "SELECT name, yaml FROM sweeps WHERE yaml IS NOT NULL ORDER BY id"
     ).frame()

@@ -30,10 +30,12 @@
 
   // --- charts: Vega-Lite filters, sorts and colours; here are only its data, sizes and colours
 
+  const matches = (cell) => cell.task === state.task && Object.entries(state.chosen).every(([key, wanted]) => !key.startsWith("only_") || wanted === null || value(cell, key.slice(5)) === wanted);
+
   function scores() {
     const gap = task().metric === "gap", [floor, ceiling] = gap ? [1e-12, Infinity] : [0, 1];
     const ends = (mean, std) => ({ mean, std, low: std === null ? null : Math.max(floor, mean - std), high: std === null ? null : Math.min(ceiling, mean + std) });
-    const own = cells.filter((cell) => cell.task === state.task).map((cell, number) => ({
+    const own = cells.filter(matches).map((cell, number) => ({
       number, cell, about: { ...Object.fromEntries(fields.map(({ name }) => [name, value(cell, name)])), label: label(cell), n: cell.n, diverged: cell.diverged },
     }));
     const drawn = (mean) => mean !== null && (!gap || mean > 0);
@@ -72,24 +74,31 @@
     views[name] = { turn };
     if (!figure.closest("details").open) return;  // drawn when it is opened: a closed part has no width
     const spec = Object.assign(structuredClone(charts[state.task][name]), { datasets });
-    for (const view of spec.vconcat) view.width = Math.max(120, figure.clientWidth - 90);
+    spec.columns = name === "scores" && figure.clientWidth > 900 ? 2 : 1;
+    for (const view of spec.concat) view.width = Math.max(120, figure.clientWidth / spec.columns - 90);
     const given = Object.fromEntries((spec.params ?? []).map((one) => [one.name, one]));
     for (const [key, chosen] of Object.entries(state.chosen)) if (given[key]) given[key].value = chosen;
     if (given.colour) {  // a scale of Vega-Lite has fixed colours: another choice draws the charts again
-      const range = given.colours.value[given.colour.value].map((at) => (dark.matches ? DARK : LIGHT)[at]);
-      for (const chart of spec.vconcat) {
-        chart.encoding.color.scale = { domain: given.orders.value[given.colour.value], range };
+      const colour = given.colour.value, present = new Set(datasets.cells.map((row) => row[colour]));
+      const places = given.colours.value[colour].map((at, k) => [given.orders.value[colour][k], at]).filter(([text]) => present.has(text));
+      const along = new Set(datasets.cells.map((row) => row[given.along.value])), first = spec.concat[0];
+      first.encoding.x.axis.labelAngle = first.width / along.size < 120 ? -40 : 0;
+      const range = places.map(([, at]) => (dark.matches ? DARK : LIGHT)[at]);
+      for (const chart of spec.concat) {
+        chart.encoding.color.scale = { domain: places.map(([text]) => text), range };
         if (datasets[chart.data.name].every((row) => row.low === null)) chart.layer.shift();  // Vega warns of empty deviations
       }
     }
     const renderer = Object.values(datasets).some((rows) => rows.length > MANY) ? "canvas" : "svg";
     const options = { mode: "vega-lite", renderer, ast: true, config: theme(), downloadFileName: name, tooltip: { theme: dark.matches ? "dark" : "light" }, bind: name === "scores" ? get("filters") : undefined };
     const actions = { export: true, source: false, compiled: false, editor: false };
+    const held = document.activeElement.name;
     const { view, finalize } = await vegaEmbed(figure.querySelector(".chart"), spec, { ...options, actions });
     if (views[name].turn !== turn) return finalize();
     views[name].view = { finalize };
+    if (given[held]) get("filters").querySelector(`[name="${held}"]`).focus({ preventScroll: true });
     for (const key of Object.keys(given)) {
-      if (given[key].bind) view.addSignalListener(key, (_, chosen) => { state.chosen[key] = chosen; if (key === "colour") update(); else drawTable(); });
+      if (given[key].bind) view.addSignalListener(key, (_, chosen) => { state.chosen[key] = chosen; if (key === "colour" || key.startsWith("only_")) update(); });
     }
   }
 
@@ -97,10 +106,9 @@
 
   function matching() {
     const words = state.words.toLowerCase().split(/\s+/).filter(Boolean);
-    const only = Object.entries(state.chosen).filter(([key, wanted]) => key.startsWith("only_") && wanted !== null).map(([key, wanted]) => [key.slice(5), wanted]);
     return runs.filter((run) => {
       const cell = cells[run[2]];
-      if (cell.task !== state.task || only.some(([name, wanted]) => value(cell, name) !== wanted)) return false;
+      if (!matches(cell)) return false;
       const text = [run[0], run[1], label(cell), value(cell, "sweep"), `seed ${run[3]}`, run[4], run[9]].join(" ").toLowerCase();
       return words.every((word) => text.includes(word));
     });
@@ -156,6 +164,7 @@
 
   get("task").append(...tasks.map((one, k) => make("option", { value: k }, one.name)));
   function start(number) {
+    get("notes").textContent = tasks[number].notes.map((line) => `${line}. `).join("");
     const bound = charts[number].scores.params.filter((given) => given.bind);
     Object.assign(state, { task: number, shown: PAGE, sort: 0, chosen: Object.fromEntries(bound.map((given) => [given.name, given.value])) });
     update();
@@ -164,7 +173,13 @@
   get("task").addEventListener("change", (event) => start(+event.target.value));
   get("words").addEventListener("input", (event) => { state.words = event.target.value; state.shown = PAGE; drawTable(); });
   get("more").addEventListener("click", () => { state.shown += 4 * PAGE; drawTable(); });
-  get("open").addEventListener("click", () => { for (const part of document.querySelectorAll("details.fold")) part.open = true; });
+  get("open").addEventListener("click", () => { for (const part of document.querySelectorAll("details.fold, #controls details")) part.open = true; });
+  for (const link of document.querySelectorAll("nav a")) link.addEventListener("click", async () => {
+    const part = document.querySelector(link.hash);
+    part.open = true;
+    if (part.querySelector("figure")) await update();  // the part grows when its charts are drawn
+    part.scrollIntoView();
+  });
   for (const part of document.querySelectorAll("details.fold")) part.addEventListener("toggle", () => part.open && part.querySelector("figure") && update());
   dark.addEventListener("change", update);
   start(0);

@@ -10,7 +10,6 @@ import itertools
 import json
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -104,13 +103,10 @@ def _control(
         at, column = columns[name]
         return [column["values"][place] for place in sorted({cell["at"][at] for cell in of})]
 
-    # runs of several sweeps in one chart are seldom comparable: the largest sweep comes first
-    runs: Counter[str] = Counter()
-    for cell in cells:
-        runs[text(cell, "sweep")] += cell["n"]
-    ((sweep, _),) = runs.most_common(1)
-    first = [cell for cell in cells if text(cell, "sweep") == sweep]
-    names = [*task["fields"], *(["sweep"] if len(runs) > 1 else [])]
+    # runs of several sweeps in one chart are seldom comparable: the one of the answer comes first
+    sweep = task["sweep"]
+    first = [cell for cell in cells if sweep in (None, text(cell, "sweep"))]
+    names = [*task["fields"], *(["sweep"] if len(texts("sweep", cells)) > 1 else [])]
     several = [name for name in names if len(texts(name, first)) > 1]
     hues = [*(name for name in HUES if name in several), *several]
     colour = next((name for name in hues if len(texts(name, first)) < COLOURS), LABEL)
@@ -136,15 +132,13 @@ def _control(
         },
     ]
     shown = [
-        *({"filter": f"only_{name} === null || datum.{name} === only_{name}"} for name in names),
         {"calculate": "datum[colour]", "as": "series"},
         {"filter": "!(length(data('hidden_store')) && vlSelectionTest('hidden_store', datum))"},
     ]
     color = {"field": "series", "type": "nominal", "legend": {"title": None}}
     gap = task["metric"] == "gap"
     scale: Spec = {"type": "log", "clamp": True} if gap else {"zero": False}
-    spec["title"] = {"text": task["notes"], "anchor": "start", "fontWeight": "normal"}
-    for view in spec["vconcat"]:
+    for view in spec["concat"]:
         view["transform"] = shown + view["transform"]
         view["encoding"]["color"] = color
         for unit in view["layer"]:

@@ -4,6 +4,7 @@ nothing is loaded.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ import pytest
 from dynabro_cli.answers.figures.report.page import page as make_page
 from tests.answers.figures.report.browser import Watched, browser, opened
 from tests.answers.figures.report.conftest import EVIL, Gathered
+from tests.runs.store.made import change
 
 pytestmark = pytest.mark.thorough
 
+DESK = {"viewport": {"width": 1280, "height": 800}}
 PHONE = {"viewport": {"width": 390, "height": 844}}
 
 
@@ -91,19 +94,74 @@ def test_charts_are_drawn(scheme: str, size: dict[str, Any], chromium: Any, repo
 
 
 def test_the_answer_comes_first(chromium: Any, report: str) -> None:
-    """A matrix of methods, with a frame around the best; all else is folded, and nothing is cut."""
-    for size in ({}, PHONE):
+    """On the first screen are the contents, the sentence and the charts, then a matrix; all else is
+    folded, and nothing is cut.
+    """
+    for size in (DESK, PHONE):
         watched = opened(chromium, report, **size)
         watched.page.wait_for_selector('body[data-drawn="yes"]')
-        answer = watched.page.locator("#answer details[open]")
-        assert answer.locator("table:visible").count() == 1
-        assert set(answer.locator("tbody th").all_inner_texts()) >= {"SGD", "DynaBRO"}
-        assert answer.locator("td.best").count() == 1
-        sentence = answer.locator(".sentence").inner_text()
-        assert sentence.startswith("no test separates the best two: DynaBRO with ")
-        assert watched.page.locator("details.fold[open]").count() == 0
+        sentence = watched.page.locator(".sentence:visible")
+        assert sentence.inner_text().startswith("no test separates the best two: DynaBRO with ")
+        first = (
+            ["#answer .sentence", "#scores svg.marks"] if size is DESK else ["#answer .sentence"]
+        )
+        for name in ("nav a >> nth=-1", *first):
+            box = watched.page.locator(name).bounding_box()
+            assert box["y"] + box["height"] < size["viewport"]["height"], name
+        matrix = watched.page.locator("table:visible")
+        assert matrix.count() == 1
+        assert set(matrix.locator("tbody th").all_inner_texts()) >= {"SGD", "DynaBRO"}
+        assert matrix.locator("td.best").count() == 1
+        open_parts = watched.page.locator("details.fold[open]")
+        assert [part.get_attribute("id") for part in open_parts.all()] == ["along", "cells"]
         assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         clean(watched)
+
+
+def test_the_names_of_sweeps_are_folded(
+    chromium: Any, gathered: Gathered, real_database: Path, tmp_path: Path
+) -> None:
+    """Charts begin with the sweep of the answer, not with a larger one that has no answer."""
+    path = tmp_path / "sweeps.db"
+    shutil.copy(real_database, path)
+    change(path, "UPDATE runs SET sweep = iif(method = 'sgd', 'lone', 'pair')")
+    page = tmp_path / "report.html"
+    about = {"database": "results.db", "where": None, "made": "now", "version": "0"}
+    content = gathered(path, "task = 'digits' AND (method = 'sgd' OR seed = 0)")
+    content["about"] = [
+        {"name": f"sweep {number}", "description": "long " * 40, "text": "name: x"}
+        for number in range(40)
+    ]
+    page.write_text(make_page("Runs", about, content), encoding="utf-8")
+    watched = opened(chromium, page.as_uri(), **DESK)
+    watched.page.wait_for_selector('body[data-drawn="yes"]')
+    assert watched.page.get_by_text("sweep 0").first.is_hidden()
+    assert watched.page.locator("#scores svg.marks").bounding_box()["y"] < 500
+    assert "sweep pair" in watched.page.locator("#answer h2").inner_text()
+    assert watched.page.locator("#count").inner_text() == "2 of 4 runs on digits, in 2 cells"
+    watched.page.locator("nav a", has_text="Sweeps").click()
+    assert watched.page.get_by_text("sweep 0").first.is_visible()
+    clean(watched)
+
+
+def test_filters_fit_a_phone(chromium: Any, report: str) -> None:
+    watched = drawn(opened(chromium, report, **PHONE))
+    boxes = [box.bounding_box() for box in watched.page.locator(".vega-bind:visible").all()]
+    assert len(boxes) > 3
+    assert all(box["height"] < 90 for box in boxes)
+
+
+def test_the_legend_has_what_is_drawn(chromium: Any, report: str) -> None:
+    """A filter draws the charts again, and keeps the focus."""
+    watched = drawn(opened(chromium, report))
+    legend = watched.page.locator("#scores .role-legend-label text")
+    assert legend.count() == 3
+    watched.page.locator('[name="only_method"]').focus()
+    choose(watched, "method", "SGD")
+    lines(watched, 1)
+    assert legend.all_text_contents() == ["SGD"]
+    assert watched.page.evaluate("document.activeElement.name") == "only_method"
+    clean(watched)
 
 
 LINES = "#scores .mark-line path[aria-roledescription='line mark']"

@@ -197,6 +197,23 @@ def test_answers_are_the_numbers_of_a_matrix(gathered: Gathered, real_database: 
     assert own[0]["sentence"].startswith(f"no test separates the best two: {best[0]} with ")
 
 
+def test_the_largest_sweep_with_an_answer_comes_first(
+    gathered: Gathered, real_database: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "sweeps.db"
+    shutil.copy(real_database, path)
+    change(path, "UPDATE runs SET sweep = 'large' WHERE task = 'digits'")
+    change(path, "UPDATE runs SET sweep = 'small' WHERE method != 'dynabro' AND seed = 0")
+    found = gathered(path)
+    sweeps = list(dict.fromkeys(answer["sweep"] for answer in found["answers"]))
+    assert sweeps == ["large", "small"]
+    assert found["tasks"][0]["sweep"] == "large"
+    # a sweep of one method has no answer
+    change(path, "UPDATE runs SET sweep = iif(method = 'sgd', 'lone', 'pair')")
+    found = gathered(path, "task = 'digits' AND (method = 'sgd' OR seed = 0)")
+    assert found["answers"][0]["sweep"] == found["tasks"][0]["sweep"] == "pair"
+
+
 @pytest.mark.thorough
 def test_a_sweep_is_described_by_its_file(
     gathered: Gathered, real_database: Path, tmp_path: Path
