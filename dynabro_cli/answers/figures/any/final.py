@@ -41,7 +41,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     """Final numbers of any runs against a column (--x, default switching), one colour per --hue,
     one panel per --facet.
 
-    Numbers along the axis are joined by lines; words are not.
+    Numbers along the axis are joined by lines; words are not. At most two places have bars.
     """
     metric = metric_of(results, choice.metric)
     results = having(results, metric)
