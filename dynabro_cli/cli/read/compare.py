@@ -76,7 +76,7 @@ def compare(
     Two runs are a pair if they have the same seed and agree in every field that neither A nor B
     names. They then have the same data, initial model and Byzantine workers, unless the compared
     field is one that determines these. Fields without effect on a run, such as attack_entry without
-    momentum, need not agree; if the runs met an attack in two readings, name one.
+    momentum, need not agree; if an attack entered at two places, name one with --where.
 
     There is one row for each cell, that is, for pairs that differ in their seed only: the mean of A
     - B with 95% intervals (Student's t, and a percentile bootstrap of 10,000 resamples with seed

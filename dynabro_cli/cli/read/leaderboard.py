@@ -44,8 +44,8 @@ def leaderboard(
     which rows a test separates.
 
     Adversaries that change identities between rounds and within rounds have separate columns.
-    Searches count that repeat their best trials ('then'), and with them all stored attacks on the
-    same setting that have the seeds of the repetitions, also attacks of a plugin. The command
+    The rows come from searches that repeat their best trials ('then'). All stored attacks on the
+    same setting with the seeds of the repetitions count, too, also attacks of a plugin. The command
     prints the table, and writes a picture and the numbers as CSV, LaTeX and HTML.
 
     Example: dynabro leaderboard worst-between worst-within --out plots
