@@ -309,7 +309,7 @@ GIVEN = {
     "../README": "",
     "database": f"{LOGISTIC} 20; {LOGISTIC} 30 --db from-another-machine.db",
     "distributed": "",
-    "export": SWEEPS,
+    "export": SWEEPS + "sed -n 1,4p given-aa > mine.yaml; export WANDB_MODE=offline",
     "extending": SWEEPS + "cat given-* | sed -n 1,4p > mine.yaml",
     "first-comparison": "",
     "figures": SWEEPS
