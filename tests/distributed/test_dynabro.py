@@ -1,0 +1,194 @@
+"""DynaBRO on four processes, with gloo: the simulator and the real thing check each other."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import safetensors.torch
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from dynabro_cli import RunSpec, make_switching, simulate
+from dynabro_cli.components.methods._api import MethodSetting
+from dynabro_cli.components.registries import REGISTRIES
+from dynabro_cli.components.tasks._api import TaskSetting
+from dynabro_cli.core.events import RoundsDone, Weights
+from dynabro_cli.core.streams import Streams
+from dynabro_cli.distributed import DynaBRO, Step
+from dynabro_cli.simulation.need import build_network
+from dynabro_cli.simulation.problem.images import ImageProblem
+from tests.distributed.worlds import World
+from tests.tables import each_row
+
+RANKS, ROUNDS, SEED, RATE, BATCH = 4, 50, 3, 0.1, 8
+SWITCHING = "periodic:K=3"
+
+
+class Case(NamedTuple):
+    """A chain, and the parameters of DynaBRO."""
+
+    chain: str
+    parameters: dict[str, Any]
+
+    @property
+    def method(self) -> str:
+        """The method's text in a simulation."""
+        return "dynabro:" + ",".join(f"{key}={value}" for key, value in self.parameters.items())
+
+
+CASES = {
+    "cwtm": Case("cwtm", {"jmax": 3}),
+    "adaptive": Case("cwtm", {"jmax": 3, "filter": "adaptive", "tau": 0.7}),
+    "clip": Case("nnm+cwtm", {"jmax": 3, "clip": 1.0}),
+    "option1": Case("nnm+cwtm", {"jmax": 3, "filter": "option1", "noise_bound": 0.01}),
+    "option2": Case("mfm", {"jmax": 3, "filter": "option2", "noise_bound": 0.3}),
+}
+
+
+def spec_of(case: Case) -> RunSpec:
+    """The run of a case; its budget ends with the last of ``ROUNDS`` rounds."""
+    method = REGISTRIES["methods"].parse(case.method).build(MethodSetting(RANKS, 1))
+    plans = [method.plan(Streams(SEED).generator("level", round_)) for round_ in range(ROUNDS)]
+    *chain, rule = case.chain.split("+")
+    return RunSpec(
+        task="digits",
+        model="mlp",
+        method=case.method,
+        aggregator=rule,
+        pre_aggregators="+".join(chain) or "none",
+        attack="sf",
+        switching=SWITCHING,
+        workers=RANKS,
+        byzantine=1,
+        budget=sum(plan.prefixes[-1] for plan in plans),
+        eval_every=1000,
+        batch_size=BATCH,
+        learning_rate=RATE,
+        lr_drop="none",
+        weight_decay=0.0,
+        seed=SEED,
+    )
+
+
+class Job:
+    """A rank's part of a training job that draws what a simulation draws."""
+
+    def __init__(self, case: Case, rank: int) -> None:
+        self.rank = rank
+        images = REGISTRIES["tasks"].parse("digits").build(TaskSetting(Path())).load()
+        streams = Streams(SEED)
+        mlp = REGISTRIES["models"].parse("mlp")
+        self.model = build_network(mlp, images.shape, streams)
+        twin = build_network(mlp, images.shape, streams)
+        self.problem = ImageProblem(images, twin, RANKS, BATCH, streams, torch.device("cpu"))
+        self.switching = make_switching(SWITCHING, workers=RANKS, byzantine=1, seed=SEED)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=RATE)
+        self.dynabro = DynaBRO(
+            self.model,
+            case.chain,
+            byzantine=1,
+            budget=spec_of(case).budget,
+            seed=SEED,
+            **case.parameters,
+        )
+
+    def round(self) -> Step:
+        """One round: a Byzantine rank flips the signs of its gradients."""
+        round_, computations = self.dynabro.round, itertools.count()
+        sign = -1 if self.switching.mask(round_)[self.rank] else 1
+
+        def loss() -> Tensor:
+            (drawn,) = self.problem.draw(round_, (next(computations),), torch.tensor([self.rank]))
+            (inputs,), (labels,) = self.problem._batches(drawn, self.problem._train)
+            return sign * F.cross_entropy(self.model(inputs), labels)
+
+        step = self.dynabro.step(loss)
+        self.optimizer.step()
+        return step
+
+
+def trained(case: Case, rank: int) -> dict[str, Any]:
+    job = Job(case, rank)
+    steps = [job.round() for _ in range(ROUNDS)]
+    return {
+        "steps": [(step.level, step.accepted, step.mini_batches) for step in steps],
+        "losses": [float(step.loss) for step in steps],
+        "spent": job.dynabro.spent,
+        "model": job.model.state_dict(),
+    }
+
+
+def resumed(case: Case) -> bool:
+    """Stop after 10 rounds, load the states in new objects, and compare after 10 more."""
+    first, second = Job(case, dist.get_rank()), Job(case, dist.get_rank())
+    for _ in range(10):
+        first.round()
+    held = io.BytesIO()
+    torch.save([first.dynabro.state_dict(), first.model.state_dict()], held)
+    held.seek(0)
+    of_dynabro, of_model = torch.load(held, weights_only=True)
+    second.dynabro.load_state_dict(of_dynabro)
+    second.model.load_state_dict(of_model)
+    for _ in range(10):
+        same = first.round()[:3] == second.round()[:3]
+    return same and all(
+        torch.equal(one, other)
+        for one, other in zip(
+            first.model.state_dict().values(), second.model.state_dict().values(), strict=True
+        )
+    )
+
+
+def all_trained(texts: Mapping[str, Case]) -> dict[str, Any]:
+    """A rank's results of several cases."""
+    return {name: trained(case, dist.get_rank()) for name, case in texts.items()}
+
+
+@pytest.fixture(scope="module")
+def results(world: World) -> list[dict[str, Any]]:
+    """Every rank's results."""
+    return world.run(all_trained, CASES)
+
+
+@each_row("name", list(CASES))
+def test_the_ranks_train_what_a_simulation_trains(results: list[dict[str, Any]], name: str) -> None:
+    """Levels, verdicts and parameters after 50 rounds."""
+    spec = spec_of(CASES[name])
+    events = list(simulate(spec, compile="off", weights="end"))
+    rounds = [one for event in events if isinstance(event, RoundsDone) for one in event.rounds]
+    (weights,) = (event for event in events if isinstance(event, Weights))
+    mine = results[0][name]
+    assert mine["steps"] == [(one.level, one.accepted, one.cost) for one in rounds]
+    assert len(rounds) == ROUNDS
+    assert mine["spent"] == spec.budget
+    for key, tensor in safetensors.torch.load(weights.data).items():
+        torch.testing.assert_close(mine["model"][key], tensor, rtol=0, atol=1e-5)
+
+
+def test_every_rank_has_the_same_parameters(results: list[dict[str, Any]]) -> None:
+    for name in CASES:
+        first, *others = (result[name] for result in results)
+        for other in others:
+            assert other["steps"] == first["steps"]
+            for key, tensor in first["model"].items():
+                assert torch.equal(other["model"][key], tensor)
+        assert len({tuple(result[name]["losses"]) for result in results}) == RANKS
+
+
+def test_the_cases_judge(results: list[dict[str, Any]]) -> None:
+    """The filters accept and reject, so that the comparisons above see both."""
+    for name in ("adaptive", "option1"):
+        assert {accepted for _, accepted, _ in results[0][name]["steps"]} == {True, False, None}
+
+
+@each_row("chain", ["centered-clipping:tau=1", "dnc"])
+def test_a_job_continues_bit_for_bit(world: World, chain: str) -> None:
+    """The first rule remembers its last aggregate, the second counts its draws."""
+    assert world.run(resumed, Case(chain, {"jmax": 3})) == [True] * RANKS
