@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Mapping
+import math
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,12 +14,13 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from dynabro_cli import RunSpec, make_switching, simulate
 from dynabro_cli.components.methods._api import MethodSetting
 from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.components.tasks._api import TaskSetting
+from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.events import RoundsDone, Weights
 from dynabro_cli.core.streams import Streams
 from dynabro_cli.distributed import DynaBRO, Step
@@ -50,6 +52,16 @@ CASES = {
     "option1": Case("nnm+cwtm", {"jmax": 3, "filter": "option1", "noise_bound": 0.01}),
     "option2": Case("mfm", {"jmax": 3, "filter": "option2", "noise_bound": 0.3}),
 }
+MORE = {
+    "gm": Case("gm", {"jmax": 6}),
+    "clip": Case("nnm+gm", {"jmax": 5, "filter": "adaptive", "clip": 2.0}),
+    "centered clipping": Case("centered-clipping:tau=1", {"jmax": 4}),
+    "nnm": Case("nnm+cwmed", {"jmax": 4, "filter": "adaptive", "tau": 1.0}),
+    "dnc": Case("dnc", {"jmax": 2}),
+    "mfm": Case("mfm:threshold=2", {"jmax": 2}),
+    "no levels": Case("cwmed", {"jmax": 0}),
+}
+"""Cases for a thorough test: rules by Gram matrices, with states, and with draws."""
 
 
 def spec_of(case: Case) -> RunSpec:
@@ -114,8 +126,9 @@ class Job:
         return step
 
 
-def trained(case: Case, rank: int) -> dict[str, Any]:
-    job = Job(case, rank)
+def trained(case: Case) -> dict[str, Any]:
+    """A rank's results."""
+    job = Job(case, dist.get_rank())
     steps = [job.round() for _ in range(ROUNDS)]
     return {
         "steps": [(step.level, step.accepted, step.mini_batches) for step in steps],
@@ -146,30 +159,35 @@ def resumed(case: Case) -> bool:
     )
 
 
-def all_trained(texts: Mapping[str, Case]) -> dict[str, Any]:
-    """A rank's results of several cases."""
-    return {name: trained(case, dist.get_rank()) for name, case in texts.items()}
-
-
 @pytest.fixture(scope="module")
 def results(world: World) -> list[dict[str, Any]]:
-    """Every rank's results."""
-    return world.run(all_trained, CASES)
+    """Every rank's results, by case."""
+    by_case = {name: world.run(trained, case) for name, case in CASES.items()}
+    return [{name: ranks[rank] for name, ranks in by_case.items()} for rank in range(RANKS)]
 
 
-@each_row("name", list(CASES))
-def test_the_ranks_train_what_a_simulation_trains(results: list[dict[str, Any]], name: str) -> None:
-    """Levels, verdicts and parameters after 50 rounds."""
-    spec = spec_of(CASES[name])
+def check(case: Case, mine: dict[str, Any]) -> None:
+    """Compare levels, verdicts and parameters after 50 rounds with a simulation's."""
+    spec = spec_of(case)
     events = list(simulate(spec, compile="off", weights="end"))
     rounds = [one for event in events if isinstance(event, RoundsDone) for one in event.rounds]
     (weights,) = (event for event in events if isinstance(event, Weights))
-    mine = results[0][name]
     assert mine["steps"] == [(one.level, one.accepted, one.cost) for one in rounds]
     assert len(rounds) == ROUNDS
     assert mine["spent"] == spec.budget
     for key, tensor in safetensors.torch.load(weights.data).items():
         torch.testing.assert_close(mine["model"][key], tensor, rtol=0, atol=1e-5)
+
+
+@each_row("name", list(CASES))
+def test_the_ranks_train_what_a_simulation_trains(results: list[dict[str, Any]], name: str) -> None:
+    check(CASES[name], results[0][name])
+
+
+@pytest.mark.thorough
+@each_row("name", list(MORE))
+def test_more_rules_train_what_a_simulation_trains(world: World, name: str) -> None:
+    check(MORE[name], world.run(trained, MORE[name])[0])
 
 
 def test_every_rank_has_the_same_parameters(results: list[dict[str, Any]]) -> None:
@@ -192,3 +210,116 @@ def test_the_cases_judge(results: list[dict[str, Any]]) -> None:
 def test_a_job_continues_bit_for_bit(world: World, chain: str) -> None:
     """The first rule remembers its last aggregate, the second counts its draws."""
     assert world.run(resumed, Case(chain, {"jmax": 3})) == [True] * RANKS
+
+
+class Small(nn.Module):
+    """One layer that is used, with statistics of batches, and one that is not."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(3, 3).requires_grad_(False)
+        self.norm, self.used, self.unused = nn.BatchNorm1d(3), nn.Linear(3, 1), nn.Linear(2, 2)
+        self.to(dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.used(self.norm(self.frozen(x)))
+        return result
+
+
+def small(dtype: torch.dtype, wrong: float | None) -> dict[str, Any]:
+    """Train a model that each rank draws by itself; the last rank multiplies its losses."""
+    rank = dist.get_rank()
+    torch.manual_seed(rank)
+    model = Small(dtype)
+    model.norm.running_mean.fill_(rank)
+    before = model.frozen.weight.clone()
+    dynabro = DynaBRO(model, "cwtm", byzantine=1, budget=100, jmax=2, filter="adaptive")
+    start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    factor = wrong if wrong is not None and rank == RANKS - 1 else 1.0
+    optimizer, verdicts = torch.optim.Adam(model.parameters(), 0.01), []
+    while dynabro.spent < 40:
+        step = dynabro.step(
+            lambda: factor * model(torch.randn(8, 3, dtype=dtype)).square().mean().float()
+        )
+        verdicts.append(step.accepted)
+        optimizer.step()
+    return {
+        "start": start,
+        "end": dict(model.state_dict()),
+        "verdicts": verdicts,
+        "kinds": {each.grad.dtype for each in model.parameters() if each.grad is not None},
+        "unused": model.unused.weight.grad,
+        "frozen": model.frozen.weight.grad,
+        "suspects": dynabro.state.suspects(),
+        "drawn": before,
+    }
+
+
+@each_row(
+    "dtype, wrong",
+    [
+        (torch.float32, None),
+        (torch.float32, math.nan),
+        (torch.float32, math.inf),
+        (torch.float32, -1e30),
+        (torch.bfloat16, -1e3),
+        (torch.float64, -1e3),
+    ],
+)
+def test_ranks_stay_equal(world: World, dtype: torch.dtype, wrong: float | None) -> None:
+    """Whatever one rank sends, the others decide alike, and all parameters stay equal and
+    finite.
+    """
+    first, *others = world.run(small, dtype, wrong)
+    assert first["kinds"] == {dtype}
+    assert not first["unused"].any()
+    assert first["frozen"] is None
+    assert torch.equal(first["drawn"], first["end"]["frozen.weight"])
+    assert True in first["verdicts"]
+    for name, tensor in first["end"].items():
+        for other in others:
+            assert torch.equal(other["start"][name], first["start"][name])
+            if "running" not in name:
+                assert torch.equal(other["end"][name], tensor)
+        assert tensor.isfinite().all()
+    means = {tuple(each["end"]["norm.running_mean"].tolist()) for each in (first, *others)}
+    assert len(means) == RANKS
+    assert all(other["verdicts"] == first["verdicts"] for other in others)
+    if wrong is not None:
+        assert max(first["suspects"]) == first["suspects"][-1]
+
+
+def refused(rule: str, model: str, parameters: dict[str, Any]) -> str:
+    """The error."""
+    linear = nn.Linear(2, 1)
+    wrapped = linear if model == "linear" else nn.parallel.DistributedDataParallel(linear)
+    with pytest.raises(SpecError) as error:
+        DynaBRO(wrapped, rule, **({"byzantine": 1, "budget": 10} | parameters))
+    return str(error.value)
+
+
+@each_row(
+    "rule, model, parameters, words",
+    [
+        ("cwtm", "linear", {"filter": "option1"}, "noise_bound=auto: .* Try: noise_bound=V"),
+        ("mfm", "linear", {"filter": "option2"}, "noise_bound=auto: .* Try: noise_bound=V"),
+        ("mfm", "linear", {}, "needs threshold="),
+        ("caf", "linear", {"filter": "option1", "noise_bound": 1.0}, "proved kappa"),
+        ("cwtm", "linear", {"filter": "option3"}, "option3.* not legal"),
+        ("cwtm", "linear", {"jmaxx": 3}, "jmaxx.*jmax"),
+        ("cwtm", "linear", {"jmax": -1}, "jmax.*-1"),
+        ("cwtm", "linear", {"byzantine": 2}, "byzantine=2: "),
+        ("cwtn", "linear", {}, "unknown aggregator"),
+        ("cwtm", "ddp", {}, "model=DistributedDataParallel: .* Try: model.module"),
+    ],
+)
+def test_errors(
+    world: World, rule: str, model: str, parameters: dict[str, Any], words: str
+) -> None:
+    for error in world.run(refused, rule, model, parameters):
+        assert re.search(words, error)
+
+
+def test_without_a_process_group() -> None:
+    with pytest.raises(SpecError, match=r"torch.distributed is not initialised. Try: "):
+        DynaBRO(nn.Linear(2, 1), "cwtm", byzantine=0, budget=10)
