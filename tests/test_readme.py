@@ -268,6 +268,7 @@ def made_of(command: list[str], folder: Path) -> str:
     """Run a command in a folder, with this environment's programs; return its output."""
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     run_here = os.environ | {"PATH": programs, "OMP_NUM_THREADS": "1", "DYNABRO_GIT_DIFF": "off"}
+    run_here |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
     done = subprocess.run(
         command, cwd=folder, env=run_here, capture_output=True, text=True, check=False
     )

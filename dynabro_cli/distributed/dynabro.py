@@ -17,7 +17,7 @@ from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.registration import format_value
 from dynabro_cli.core.streams import Streams
 from dynabro_cli.core.vectors.lengths import length
-from dynabro_cli.distributed.state import RobustState
+from dynabro_cli.distributed.state import RobustState, gather
 
 
 class Step(NamedTuple):
@@ -40,10 +40,10 @@ class DynaBRO:
     """DynaBRO for the ranks of a process group: every rank is a worker of Algorithm 1 or 2.
 
     ``step`` draws the level J, computes this rank's mini-batches, and leaves g_t in the gradients
-    of the model; a step of any optimizer follows. The method ``dynabro`` of simulations decides and
-    computes. Each rank decides for itself, from the aggregates, which are equal
-    on all ranks, and from the seed. So a Byzantine rank influences the others by its gradient and,
-    with filter=adaptive or clip, by the distance that follows from it.
+    of the model; a step of any optimizer follows. The method ``dynabro`` of simulations makes plan,
+    verdict and g_t, on every rank from the seed and the aggregates, which are equal on all ranks.
+    So a Byzantine rank influences the others by its gradient and, with filter=adaptive or clip, by
+    its distance from the aggregate, which it computes itself.
 
     Rank 0's parameters and buffers are copied to all ranks first, as by DistributedDataParallel.
     From then on buffers, such as the statistics of batch normalisation, are each rank's own: its
@@ -135,8 +135,10 @@ class DynaBRO:
             aggregates.append(self.state.aggregate(message, prefix))
             if method.spread is not None and len(aggregates) == 1:
                 # rho depends on distances alone, so numbers at these distances stand for messages
-                apart = self._gathered(length(message - aggregates[0]))
-                spread = method.spread(apart[:, None], apart.isfinite(), apart.new_zeros(1))
+                mine = length(message - aggregates[0])[None]
+                apart = mine.new_empty(self.state.ranks)
+                gather(apart, mine, group=self.state.group)
+                spread = method.spread(apart[:, None], None, apart.new_zeros(1))
         direction, accepted = method.direction(aggregates, plan, spread)
         for parameter, part in self._parts(direction):
             parameter.grad = part.view_as(parameter).to(parameter.dtype)
@@ -158,12 +160,6 @@ class DynaBRO:
     def _parts(self, vector: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Return the parameters, each with its part of a vector [d]."""
         return zip(self._parameters, torch.split(vector, self._sizes), strict=True)
-
-    def _gathered(self, number: Tensor) -> Tensor:
-        """Return every rank's number, [m]."""
-        numbers = number.new_empty(self.state.ranks)
-        dist.all_gather([*torch.split(numbers, 1)], number[None], group=self.state.group)
-        return numbers
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a later job needs to continue bit for bit, with the same arguments, model and
