@@ -126,7 +126,7 @@ class Tracker:
             said = process.stdout.read(MOST_REASON) or b""
         reason = said.decode(errors="replace") or f"its process ended with {process.returncode}"
         for secret in re.findall(r"//([^/@]+)@|[?&][^=]+=([^&]+)", self._place):
-            for word in (*secret, *secret[0].split(":")):
+            for word in (*secret, secret[0].partition(":")[2]):
                 reason = reason.replace(word, "***") if word else reason
         return reason
 

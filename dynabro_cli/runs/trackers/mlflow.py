@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,6 +53,8 @@ def begin(
         resumed: True if the run resumes.
         artifacts: URI of the artifacts of a new experiment; None for the store's own.
     """
+    # its seven tries take longer than a call may, and their reason would be lost
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
     from mlflow import MlflowClient
     from mlflow.entities import Param
     from mlflow.exceptions import MlflowException
@@ -59,11 +62,10 @@ def begin(
     client = MlflowClient(place)
     try:
         experiment = client.create_experiment(run.group, artifacts)
-    except MlflowException:
-        there = client.get_experiment_by_name(run.group)
-        if there is None:
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-        experiment = there.experiment_id
+        experiment = client.get_experiment_by_name(run.group).experiment_id
     earlier = client.search_runs(
         [experiment],
         f"attributes.run_name = '{run.name}'",
