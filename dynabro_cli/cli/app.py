@@ -36,6 +36,15 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 COMPLETION = ("--install-completion", "--show-completion")
 HELP_OPTIONS = ["-h", "--help"]
+HELP_ALL = "--help-all"
+MAIN_OPTIONS = {
+    "run": "--task --model --method --aggregator --pre --attack --switching --workers --byzantine "
+    "--budget --batch-size --lr --eval-every --seed --data --db --device --threads --rerun "
+    "--save-model --log --tag --json --quiet --plugin".split(),
+    "sweep": "name --set --dry-run --db --jobs --device --data-dir --threads --retry-failed "
+    "--rerun --log --tag --json --quiet --plugin".split(),
+}
+"""Options and arguments in the short help of commands with many."""
 NEW_OBJECTS = 50_000
 """Objects between two searches for unused ones: importing modules makes many objects, and nearly
 all of them stay.
@@ -139,10 +148,27 @@ def _plain(command: Any) -> Any:
     if command.name == "run":
         for option in command.params:  # the fields are the panel without a name, which comes first
             option.rich_help_panel = None if option.name in fields() else "Making and storing"
+    if command.name in MAIN_OPTIONS:
+        command.context_settings = {"help_option_names": [*HELP_OPTIONS, HELP_ALL]}
+        command.format_help = functools.partial(_short_help, command, command.format_help)
     command.make_parser = functools.partial(_strict_parser, command.make_parser)
     for child in getattr(command, "commands", {}).values():
         _plain(child)
     return command
+
+
+def _short_help(command: Any, format_help: Callable[..., None], *places: Any) -> None:
+    """Print the help of a command with its main options, or with all of them."""
+    names = () if HELP_ALL in sys.argv else MAIN_OPTIONS[command.name]
+    # hidden for the help alone: shells complete no hidden options
+    more = [each for each in command.params if names and each.opts[0] not in names]
+    for option in more:
+        option.hidden = True
+    format_help(*places)
+    for option in more:
+        option.hidden = False
+    if more:
+        say(f" {len(more)} more options: dynabro {command.name} {HELP_ALL}")
 
 
 def _strict_parser(make: Callable[[Any], Any], context: Any) -> Any:

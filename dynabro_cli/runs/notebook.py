@@ -13,8 +13,8 @@ from dynabro_cli.core.errors import NotFoundError, SpecError, SweepError, first_
 from dynabro_cli.core.registration import METRICS, USERS, plain
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.grid.plan import PlannedRuns, plan
-from dynabro_cli.experiment.grid.sweep_file import Sweep, parse_sweep
-from dynabro_cli.experiment.grid.sweep_lookup import load_sweep, set_fields
+from dynabro_cli.experiment.grid.sweep_file import Sweep
+from dynabro_cli.experiment.grid.sweep_lookup import load_sweep, parse, set_fields
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.runs.executors._api import Options
@@ -195,7 +195,7 @@ def _parsed(sweep: Mapping[str, Any]) -> Sweep:
             f"the sweep has a value that YAML does not have ({first_line(error)}). Try: texts "
             "and numbers"
         ) from error
-    return parse_sweep(text, str(sweep.get("name", "sweep")))
+    return parse(text, str(sweep.get("name", "sweep")), Path())
 
 
 def _plain(value: Any) -> Any:

@@ -163,7 +163,7 @@ def test_the_example_of_run_runs(dynabro: Dynabro, folder: Path) -> None:
 
 
 def test_the_help_of_run_shows_meanings_and_defaults(dynabro: Dynabro) -> None:
-    text = dynabro("run", "--help").out
+    text = dynabro("run", "--help-all").out
     for name, info in fields().items():
         if name == "pre_aggregators":
             continue
@@ -174,6 +174,25 @@ def test_the_help_of_run_shows_meanings_and_defaults(dynabro: Dynabro) -> None:
         assert words[1:] in line, "in the case that it was written in: B is not b"
 
 
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_a_short_help_fits_two_screens(
+    command: str, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = dynabro(command, "--help-all").out
+    known = {option for each in program().commands[command].params for option in each.opts}
+    assert {word for word in known if f" {word}" not in whole and f",{word}" not in whole} <= {
+        "name"
+    }
+    monkeypatch.setenv("COLUMNS", "100")
+    short = dynabro(command, "-h").out
+    assert len(short.splitlines()) <= 2 * 45
+    assert short == dynabro(command, "--help").out
+    hidden = {word for word in known if f" {word}" not in short and f",{word}" not in short}
+    assert "--max-retries" in hidden
+    assert not hidden & {"--db", "--seed", "--dry-run", "--log", "--plugin", "--attack"}
+    assert f" more options: dynabro {command} --help-all" in short
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("command", [(), ("db",), ("verify",), *COMMANDS], ids=" ".join)
 def test_help_shows_every_word_and_every_default_and_ends_in_an_example_that_parses(
@@ -182,10 +201,11 @@ def test_help_shows_every_word_and_every_default_and_ends_in_an_example_that_par
     known = program()
     for word in command:
         known = known.commands[word]
-    outcome = dynabro(*command, "-h" if command[:1] == ("db",) else "--help")
+    word = "-h" if command[:1] == ("db",) else "--help"
+    outcome = dynabro(*command, "--help-all" if command in (("run",), ("sweep",)) else word)
     assert (outcome.code, outcome.err) == (0, "")
     text = outcome.out
-    assert [line for line in text.splitlines() if re.search(r" --help +-h ", line)]
+    assert [line for line in text.splitlines() if re.search(r"[ ,]--help +-h ", line)]
     assert " ".join(known.help.split("\n\n")[0].split()) in " ".join(text.split())
     for parameter in known.params:
         # a parameter without a line here is hidden

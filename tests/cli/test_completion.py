@@ -71,3 +71,8 @@ def test_a_file_that_is_no_database_offers_nothing(
 ) -> None:
     (folder / "results.db").write_bytes(b"no database" * 100)
     assert offered("logs ") == []
+
+
+def test_options_that_the_short_help_leaves_out(offered: Callable[[str], list[str]]) -> None:
+    assert "--max-retries" in " ".join(offered("run --max"))
+    assert "--help-all" in " ".join(offered("sweep --help"))

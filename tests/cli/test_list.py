@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -41,11 +42,19 @@ def test_one_kind(kind: str, dynabro: Dynabro) -> None:
     assert not {line.strip() for line in outcome.out.splitlines()} & (set(REGISTRIES) - {kind})
 
 
-def test_a_narrow_terminal(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [*REGISTRIES, "sweeps", "searches", "figures"])
+def test_a_narrow_terminal(kind: str, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = json.loads(dynabro("list", kind, "--json").out)
     monkeypatch.setenv("COLUMNS", "80")
-    outcome = dynabro("list", "aggregators")
-    assert max(map(len, outcome.out.splitlines())) <= 80
-    assert all(f"  {name}" in outcome.out for name in REGISTRIES["aggregators"].entries())
+    out = dynabro("list", kind).out
+    assert max(map(len, out.splitlines())) <= 80
+    text = "".join(out.split())
+    for part in parts:
+        words = re.split(r"(?<=-)(?=\w)|\s+", part.get("summary") or part["description"])
+        # the whole meaning, or a part that ends with a word
+        cut = ["".join(words), *("".join(words[:count]) + "..." for count in range(4, len(words)))]
+        assert any(meaning in text for meaning in cut), part["name"]
+        assert re.search(rf"^  {re.escape(part['name'])}\b", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("arguments", [(), ("attacks",)])

@@ -618,3 +618,49 @@ def test_a_figure_says_how_its_sweep_was_run(dynabro: Dynabro, folder: Path) -> 
     assert int(count) > 1
     assert advice == f"Try: dynabro plot digits-best {' '.join(settings)}"
     assert dynabro(*shlex.split(advice.removeprefix("Try: dynabro "))).code == 0
+
+
+CHANCE = (
+    "runs with an accuracy are at chance: a constant prediction is as good. Try: a larger budget"
+)
+LEARNS = (
+    "{task: digits, model: logistic, budget: 60, batch_size: 32, attack: none, aggregator: mean}"
+)
+
+
+@pytest.mark.parametrize(
+    ("base", "grid", "count"),
+    [
+        (LEARNS, "learning_rate: [1e-9, 1e38]", 2),  # learns nothing, and diverges
+        (LEARNS, "learning_rate: [1e-9, 0.1]", 0),
+        ("{budget: 20}", "task: [quadratic]", 0),
+        ("{budget: 20, attack: none, lr: 1e-9}", "task: [quadratic, digits]", 1),
+    ],
+)
+def test_a_sweep_at_chance_says_so_in_its_last_line(
+    base: str, grid: str, count: int, dynabro: Dynabro, folder: Path
+) -> None:
+    (folder / "x.yaml").write_text(f"name: x\nbase: {base}\ngrid: {{{grid}, method: [sgd]}}\n")
+    for _ in range(2):  # also if all runs are stored
+        outcome = dynabro("sweep", "x.yaml", "--jobs", "0", "--quiet")
+        assert outcome.code == 0
+        last = outcome.out.splitlines()[-1]
+        assert (f"all {count} {CHANCE}" in last) == bool(count)
+        assert count or "chance" not in outcome.out
+        # a run may diverge while its last accuracy is still high
+        change("results.db", "UPDATE runs SET final_accuracy = 0.9 WHERE status = 'diverged'")
+
+
+def test_a_sweep_that_extends_another_is_shown_and_stored_as_a_whole(
+    small: str, dynabro: Dynabro, folder: Path
+) -> None:
+    (folder / "mine.yaml").write_text("name: mine\nextends: small.yaml\nseeds: 0\n")
+    outcome = dynabro("sweep", "mine.yaml", "--dry-run")
+    lines = outcome.out.splitlines()
+    assert lines[:2] == ["name: mine", "description: Two methods on the quadratic"]
+    assert "2 runs planned" in lines
+    assert dynabro("sweep", "mine.yaml", "--jobs", "0").code == 0
+    ((name, text),) = read("results.db", "SELECT name, yaml FROM sweeps")
+    assert name == "mine"
+    assert "task: quadratic" in text
+    assert "extends" not in text

@@ -14,7 +14,7 @@ from dynabro_cli.core.errors import NotFoundError, SpecError, did_you_mean
 from dynabro_cli.core.limits import MOST_CHARACTERS
 from dynabro_cli.core.registration import Component, format_value
 from dynabro_cli.experiment.grid.plan import PlannedRuns
-from dynabro_cli.experiment.grid.search_file import as_yaml
+from dynabro_cli.experiment.grid.strict_yaml import as_yaml
 from dynabro_cli.experiment.grid.sweep_file import Sweep
 from dynabro_cli.experiment.label import cell, without_parameter
 from dynabro_cli.experiment.resolve import Run

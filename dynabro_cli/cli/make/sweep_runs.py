@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 MOST_LINES = 20
 """Most files that are named."""
+RESULTS = ("stored", "finished", "diverged")
+"""Outcomes of runs that have a result."""
+MARGIN = 0.02
+"""An accuracy at chance is at most this, or a quarter, above 1/classes: a constant prediction has
+up to 0.1135 on MNIST's test set.
+"""
 WORDS: dict[Status, str] = {
     "finished": "finished",
     "diverged": "diverged",
@@ -96,6 +102,8 @@ def foretell(
             | asdict(ahead)
         )
         return
+    if planned.sweep.extends:
+        say(*planned.sweep.text.splitlines(), "")
     say(f"{planned.sweep.name}: {planned.sweep.description}".rstrip(": "))
     part = "" if options.shard is None else f", {ahead.planned} of them in shard {options.shard}"
     dropped = {"duplicates": planned.duplicates, "excluded": planned.excluded}
@@ -159,11 +167,7 @@ def run_all(
     outcomes = make_runs(
         planned, db, options, complain, runs_shown(quiet=quiet), folder, standing=standing
     )
-    ended = [
-        outcome.run.key
-        for outcome in outcomes
-        if outcome.status in ("stored", "finished", "diverged")
-    ]
+    ended = [outcome.run.key for outcome in outcomes if outcome.status in RESULTS]
     if folder is not None and ended:
         saved = saved_models(db)
         files = [folder.of(key) for key in ended]
@@ -230,8 +234,38 @@ def _report(
         name = planned.sweep.name
         hint(f"next: dynabro plot {'matrix ' if planned.sweep.grid else ''}{name}")
         hint(f"      dynabro report {name}")
+    if not as_json and (line := _at_chance(outcomes, db)):
+        say(line)
     if counts["failed"]:
         raise SweepError(
             f"{counts['failed']} of {len(outcomes)} runs failed; the same command with "
             "--retry-failed repeats them"
         )
+
+
+def _at_chance(outcomes: Sequence[Outcome], db: str) -> str:
+    """Return a line if no run with an accuracy is better than a constant prediction; else an empty
+    text. A run that diverged counts as 1/classes.
+    """
+    from dynabro_cli.answers.analysis.diverged import DIVERGED, counted_as
+    from dynabro_cli.runs.store.open.engine import open_read_only
+    from dynabro_cli.runs.store.read.queries import among, query
+
+    keys = [outcome.run.key for outcome in outcomes if outcome.status in RESULTS]
+    sql = (
+        "SELECT task, model, code_digests, status, final_accuracy FROM runs "
+        f"WHERE model IS NOT NULL AND {among('run_key', keys)}"
+    )
+    count = 0
+    for *what, status, accuracy in query(open_read_only(db), sql).rows if keys else ():
+        chance = counted_as("final_accuracy", *what)
+        # classes of a test set are not equally frequent
+        if status != DIVERGED and not (accuracy or 0) <= chance + min(chance / 4, MARGIN):
+            return ""
+        count += 1
+    if not count:
+        return ""
+    return (
+        f"all {count} runs with an accuracy are at chance: a constant prediction is as good. "
+        "Try: a larger budget, or --set attack=none, which shows whether the attack is the reason"
+    )

@@ -8,6 +8,7 @@ import importlib.resources
 import importlib.util
 import re
 import shlex
+import textwrap
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,8 @@ from dynabro_cli.core.registration import Entry, format_value
 from dynabro_cli.runs.screen.output import print_json, terminal_width
 from dynabro_cli.runs.screen.terminal import as_line, note, say
 
+MOST_LINES, SHORTEST = 2, 20
+"""Most lines of a meaning, and fewest letters of a line of it."""
 SWEEPS, SEARCHES, FIGURES = "sweeps", "searches", "figures"
 
 
@@ -87,18 +90,22 @@ def list_(
 
 
 def _print_lines(title: str, lines: list[tuple[str, str]]) -> None:
-    """Print the number of lines, and names with their meaning, cut to the width of the terminal; a
-    meaning with little room has its own line.
+    """Print the number of lines, and names with their meaning, in at most ``MOST_LINES`` lines of
+    the terminal's width; below a name that is longer than a third of it.
     """
     columns = terminal_width()
     say(f"{title} ({len(lines)})")
-    width = max(len(name) for name, _ in lines)
+    width = min(max(len(name) for name, _ in lines), columns // 3)
     for name, meaning in lines:
-        parts = [f"  {name.ljust(width)}  {meaning}"]
-        if width > columns // 2:
-            parts = [f"  {name}", f"      {meaning}"]
-        for line in map(as_line, parts):
-            say(line if len(line) <= columns else line[: columns - 3] + "...")
+        label, room = f"  {as_line(name)}  ", max(columns - width - 4, SHORTEST)
+        if len(name) > width:
+            whole = len(label) <= columns
+            say(label.rstrip() if whole else f"{label[: columns - 3].rpartition(',')[0]},...")
+            label = ""
+        wrap = textwrap.TextWrapper(room, max_lines=MOST_LINES, placeholder=" ...")
+        for line in wrap.wrap(as_line(meaning)):
+            say(label.ljust(width + 4) + line)
+            label = ""
 
 
 def _list_sweeps(as_json: bool) -> None:
@@ -116,7 +123,7 @@ def _list_sweeps(as_json: bool) -> None:
     _print_lines(
         SWEEPS, [(sweep.name, f"{sweep.runs:5d} runs  {sweep.description}") for sweep in sweeps]
     )
-    say("", "'dynabro sweep NAME --dry-run' shows what is to do, and 'dynabro sweep NAME' does it.")
+    say("", "'dynabro sweep NAME --dry-run' shows what is to do; without it, it is done.")
 
 
 def _list_searches(as_json: bool) -> None:
@@ -143,7 +150,7 @@ def _list_searches(as_json: bool) -> None:
     _print_lines(SEARCHES, lines)
     say(
         "",
-        "'dynabro search NAME --dry-run' shows what is to do, and 'dynabro search NAME' does it.",
+        "'dynabro search NAME --dry-run' shows what is to do; without it, it is done.",
     )
 
 
@@ -174,8 +181,8 @@ def _list_figures(as_json: bool) -> None:
     )
     say(
         "",
-        "'dynabro plot NAME' draws one figure, and 'dynabro plot all' every figure of a sweep "
-        "with stored runs.",
+        "'dynabro plot NAME' draws one figure, and 'dynabro plot all' every figure of a",
+        "sweep with stored runs.",
     )
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from dynabro_cli.core.errors import SpecError, did_you_mean
 from dynabro_cli.core.limits import MOST_CHARACTERS
@@ -16,7 +13,7 @@ from dynabro_cli.core.registration import parse_whole
 from dynabro_cli.experiment.grid.goals import GOALS
 from dynabro_cli.experiment.grid.search import SEEDS, Search, Then
 from dynabro_cli.experiment.grid.search_space import RANGE, space_of
-from dynabro_cli.experiment.grid.strict_yaml import Items, Node, Pairs, Word
+from dynabro_cli.experiment.grid.strict_yaml import Items, Node, Pairs, Word, as_yaml
 from dynabro_cli.experiment.grid.sweep_file import (
     KEYS,
     Axis,
@@ -36,7 +33,7 @@ from dynabro_cli.experiment.grid.sweep_lookup import (
 )
 
 SEARCH_KEYS = (
-    *KEYS,
+    *(key for key in KEYS if key != "extends"),
     *"search first minimize maximize trials sampler sampler_seed pruner then diverged".split(),
 )
 DIRECTIONS = ("minimize", "maximize")
@@ -351,9 +348,3 @@ def as_document(search: Search) -> dict[str, Any]:
         "pruner": search.pruner,
         "diverged": search.diverged,
     } | {key: value for key, value in optional.items() if value}
-
-
-def as_yaml(document: Mapping[str, Any]) -> str:
-    """Return a document as a file's text, which ``parse_search`` reads."""
-    # PyYAML would fold long lines otherwise
-    return str(yaml.safe_dump(dict(document), sort_keys=False, width=math.inf))

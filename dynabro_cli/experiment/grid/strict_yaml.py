@@ -7,7 +7,10 @@ refused, and so are keys given twice.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
@@ -77,6 +80,17 @@ def read_yaml(text: str, source: str) -> Node:
     if reader.problems:
         raise SpecError(reader.problems)
     return root
+
+
+def as_yaml(document: Mapping[str, Any]) -> str:
+    """Return a document as a file's text, which ``read_yaml`` reads."""
+    # PyYAML would fold long lines otherwise
+    return str(yaml.safe_dump(dict(document), sort_keys=False, width=math.inf))
+
+
+def plain_yaml(text: str) -> Any:
+    """Return a document that ``read_yaml`` has read as mappings, lists and texts."""
+    return yaml.load(text, Loader=yaml.BaseLoader)
 
 
 class _Reader:

@@ -27,7 +27,7 @@ ELSEWHERE = {
     "clients": "workers",
 }
 """Words of other tools for fields."""
-KEYS = ("name", "description", "plugins", "base", "grid", "exclude", "seeds")
+KEYS = ("name", "description", "extends", "plugins", "base", "grid", "exclude", "seeds")
 COMMA = "; inside [ ] and { } a value with a comma needs quotes"
 
 Values = Mapping[str, str]
@@ -62,6 +62,7 @@ class Sweep:
         exclude_places: Places of ``exclude``, as ``file:line``.
         plugins: Files, relative to the sweep's folder, and modules with components of the user's.
         text: The YAML, with a comment for each ``--set``; empty if it was not read from YAML.
+        extends: The sweep that this one extends; empty for none.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Sweep:
     exclude_places: tuple[str, ...] = field(default=(), compare=False, repr=False)
     plugins: tuple[str, ...] = ()
     text: str = field(default="", compare=False, repr=False)
+    extends: str = field(default="", compare=False)
 
     @property
     def points(self) -> int:
@@ -253,6 +255,7 @@ class Reading:
             self.places,
             tuple(self.exclude_places),
             plugins,
+            extends=self.text(parts["extends"], "extends") if "extends" in parts else "",
         )
 
     def refuse(self, line: int, *problems: str) -> None:

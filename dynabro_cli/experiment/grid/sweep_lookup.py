@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import os
 import shlex
 import sys
 import warnings
@@ -15,6 +16,7 @@ from dynabro_cli.core.errors import NotFoundError, SpecError, did_you_mean
 from dynabro_cli.core.limits import MOST_CHARACTERS, MOST_RUNS
 from dynabro_cli.core.package import NAME
 from dynabro_cli.core.registration import plugins
+from dynabro_cli.experiment.grid.strict_yaml import as_yaml, plain_yaml
 from dynabro_cli.experiment.grid.sweep_file import (
     Axis,
     Sweep,
@@ -47,7 +49,55 @@ def load_sweep(name: str, settings: Sequence[str] = (), *, run_plugins: bool = T
         SpecError: With every problem of the file, then of the settings.
     """
     text, source, folder = read_file(name, "sweeps")
-    return set_fields(with_plugins(parse_sweep(text, source), folder, run_plugins), settings)
+    return set_fields(with_plugins(parse(text, source, folder), folder, run_plugins), settings)
+
+
+def parse(text: str, source: str, folder: Path, below: Sequence[str] = ()) -> Sweep:
+    """Read a sweep written in YAML, with the sweep that it extends; its text is then the whole.
+
+    A key of the extending file replaces the same key of the other one; ``base`` goes field by
+    field, and ``grid`` axis by axis. A field of its ``base`` replaces an axis of the field, and its
+    axes replace fields of the other ``base``.
+
+    Args:
+        text: The YAML.
+        source: Its name in errors.
+        folder: The folder that files are relative to.
+        below: Files that extend this one.
+
+    Raises:
+        SpecError: With every problem of one of the files; or they extend each other in a circle.
+        NotFoundError: A file is missing.
+    """
+    sweep = parse_sweep(text, source)
+    if not sweep.extends:
+        return sweep
+    where, files = f"{source}: extends={sweep.extends}", (*below, os.path.realpath(source))
+    place = sweep.extends if sweep.extends in shipped() else str(folder / sweep.extends)
+    if os.path.realpath(place) in files:
+        raise SpecError(f"{where}: the files extend each other in a circle. Try: another file")
+    try:
+        there, named, home = read_file(place, "sweeps")
+    except NotFoundError as error:
+        raise NotFoundError(f"{where}: {error}") from error
+    other = parse(there, named, home, files)
+    theirs, mine = plain_yaml(other.text), plain_yaml(text)
+    if other.plugins:
+        theirs["plugins"] = [plugins.absolute(name, home) for name in other.plugins]
+    taken = {
+        "base": {name for axis in sweep.grid for name in axis.fields},
+        "grid": {full_name(name) for name in sweep.base},
+    }
+    document = theirs | mine
+    for part, names in taken.items():
+        before, after = (
+            {full_name(name): value for name, value in whole.get(part, {}).items()}
+            for whole in (theirs, mine)
+        )
+        document[part] = {k: v for k, v in before.items() if k not in names} | after
+    document = {key: value for key, value in document.items() if value and key != "extends"}
+    whole = parse_sweep(as_yaml(document), f"{source} with {sweep.extends}")
+    return replace(whole, extends=sweep.extends)
 
 
 def read_file(name: str, kind: str) -> tuple[str, str, Path]:

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, Engine
 from dynabro_cli.core.errors import SpecError
 from dynabro_cli.core.events import Event, Started
 from dynabro_cli.experiment.grid.search import Search
-from dynabro_cli.experiment.grid.search_file import as_document, as_yaml, parse_search
+from dynabro_cli.experiment.grid.search_file import as_document, parse_search
+from dynabro_cli.experiment.grid.strict_yaml import as_yaml
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.runs.executors._api import Outcome
 from dynabro_cli.runs.executors.backend import Places

@@ -110,8 +110,8 @@ REFUSED: list[tuple[str, list[str]]] = [
         "bass: {}\n",
         [
             (
-                "2: unknown key 'bass' (did you mean 'base'?); legal: name, description, plugins, "
-                "base, grid, "
+                "2: unknown key 'bass' (did you mean 'base'?); legal: name, description, extends, "
+                "plugins, base, grid, "
             )
         ],
     ),

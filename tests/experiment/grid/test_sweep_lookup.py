@@ -199,3 +199,114 @@ def test_standard_input_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdin", endless)
         with pytest.raises(SpecError, match="<stdin>: it has more than 1,000,000 characters"):
             load_sweep("-")
+
+
+BASE = """
+name: base
+description: What it is for
+plugins: [json]
+base: {task: digits, model: mlp, lr: 0.01, budget: 100, workers: 5}
+grid:
+  aggregator: [cwtm, gm]
+  rates: [{method: sgd}, {method: momentum, batch_size: 2}]
+  switching: [static]
+exclude: [{method: sgd, aggregator: gm}]
+seeds: 0..4
+"""
+
+
+REST = "base: {task: digits, model: mlp, budget: 100, workers: 5}\n"
+STATIC = "switching: [static]"
+RATES = "rates: [{method: sgd}, {method: momentum, batch_size: 2}]"
+
+
+@each_row(
+    ("text", "equal"),
+    [
+        ("", ""),
+        ("description: Mine\nseeds: 1", "description: Mine\nseeds: 1"),
+        ("base: {budget: 7}", "base: {task: digits, model: mlp, lr: 0.01, budget: 7, workers: 5}"),
+        (
+            "base: {learning_rate: 1, aggregator: mean}",
+            f"{REST[:-2]}, lr: 1, aggregator: mean}}\ngrid: {{{RATES}, {STATIC}}}",
+        ),
+        (
+            "grid: {learning_rate: [1, 2], aggregator: [mean]}",
+            f"{REST}grid: {{aggregator: [mean], {RATES}, {STATIC}, learning_rate: [1, 2]}}",
+        ),
+        (
+            "grid: {rates: [{method: sgd, lr: 1}]}",
+            f"{REST}grid: {{aggregator: [cwtm, gm], rates: [{{method: sgd, lr: 1}}], {STATIC}}}",
+        ),
+        ("exclude: []\nplugins: [csv]", "exclude: []\nplugins: [csv]"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:mine runs the code")
+def test_a_sweep_extends_another(text: str, equal: str, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir(exist_ok=True)
+    (tmp_path / "sub" / "base.yaml").write_text(BASE)
+    (tmp_path / "mine.yaml").write_text(f"name: mine\nextends: sub/base.yaml\n{text}\n")
+    sweep = load_sweep(str(tmp_path / "mine.yaml"))
+    keys = {line.partition(":")[0]: line for line in BASE.splitlines() if line[:1].isalpha()}
+    keys["grid"] = BASE[BASE.index("grid") : BASE.index("exclude")]
+    keys |= {line.partition(":")[0]: line for line in equal.splitlines()} | {"name": "name: mine"}
+    expected = parse_sweep("\n".join(keys.values()), "x")
+    assert sweep == expected
+    assert [list(axis.fields) for axis in sweep.grid] == [
+        list(axis.fields) for axis in expected.grid
+    ]
+    # what is stored is the whole
+    assert "extends" not in sweep.text
+    assert parse_sweep(sweep.text, "stored") == sweep
+
+
+def test_plugins_and_chains_are_relative_to_each_file(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "own.py").write_text("")
+    (tmp_path / "sub" / "a.yaml").write_text("name: a\nplugins: own.py\nbase: {task: digits}")
+    (tmp_path / "sub" / "b.yaml").write_text("name: b\nextends: a.yaml\nseeds: 0..2")
+    (tmp_path / "c.yaml").write_text("name: c\nextends: sub/b.yaml\nbase: {budget: 5}")
+    sweep = load_sweep(str(tmp_path / "c.yaml"), ["budget=6"], run_plugins=False)
+    assert (sweep.name, sweep.seeds, sweep.base) == (
+        "c",
+        (0, 1, 2),
+        {"task": "digits", "budget": "6"},
+    )
+    assert sweep.plugins == (str(tmp_path / "sub" / "own.py"),)
+    shipped_one = "name: d\nextends: demo\nseeds: 3"
+    (tmp_path / "d.yaml").write_text(shipped_one)
+    mine, demo = load_sweep(str(tmp_path / "d.yaml")), load_sweep("demo")
+    assert (mine.grid, mine.base, mine.seeds) == (demo.grid, demo.base, (3,))
+
+
+@each_row(
+    ("files", "problem"),
+    [
+        (
+            {"a": "extends: b.yaml", "b": "extends: a.yaml"},
+            "b.yaml: extends=a.yaml: the files extend",
+        ),
+        (
+            {"a": "extends: a.yaml"},
+            "a.yaml: extends=a.yaml: the files extend each other in a circle",
+        ),
+        ({"a": "extends: ./x/../a.yaml"}, "the files extend each other in a circle"),
+        ({"a": "extends: none.yaml"}, "a.yaml: extends=none.yaml: there is no sweep "),
+        ({"a": "extends: https://host/a.yaml"}, "a.yaml: there is no sweep "),
+        ({"a": "extends: '-'"}, "a.yaml: extends=-: there is no sweep "),
+        ({"a": "extends: [b, c]"}, "a.yaml:2: extends must be a text"),
+        ({"a": "extends: b.yaml", "b": "bse: 1"}, "b.yaml:2: unknown key 'bse'"),
+        (
+            {"a": "extends: b.yaml\nbase: {seed: 1}", "b": "seeds: 0..4"},
+            "seeds are given, and base or grid set seed",
+        ),
+    ],
+)
+def test_what_cannot_be_extended(files: dict[str, str], problem: str, tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir(exist_ok=True)
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(f"name: {name}\n{text}\n")
+    with pytest.raises((SpecError, NotFoundError)) as caught:
+        load_sweep(str(tmp_path / "a.yaml"))
+    assert problem in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1

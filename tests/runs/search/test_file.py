@@ -8,12 +8,12 @@ from dynabro_cli.core.errors import SpecError
 from dynabro_cli.experiment.grid.search import Then
 from dynabro_cli.experiment.grid.search_file import (
     as_document,
-    as_yaml,
     load_search,
     parse_search,
     set_values,
 )
 from dynabro_cli.experiment.grid.search_space import Range
+from dynabro_cli.experiment.grid.strict_yaml import as_yaml
 from dynabro_cli.experiment.grid.sweep_file import Axis
 from dynabro_cli.runs.search.outlook import outlook
 from tests.tables import each_row
