@@ -18,6 +18,8 @@ from dynabro_cli.core.registration import format_value
 
 ACCURACIES = ("final_accuracy", "test_accuracy", "worst_window")
 """Columns whose numbers are between 0 and 1."""
+RUNS = "runs"
+"""Column of curves with the numbers of the single runs at a point."""
 MOST_POINTS = 1_000_000
 """Most points of a curve."""
 
@@ -106,7 +108,7 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
 
     Returns:
         One row per point of a curve: ``by``, ``budget``, ``samples`` (of all workers), ``mean``,
-        ``std``, ``low``, ``high`` (all three NaN for one seed), ``n``, ``diverged``.
+        ``std``, ``low``, ``high`` (all three NaN for one seed), ``n``, ``diverged``, and ``RUNS``.
 
     Raises:
         SpecError: The runs of a curve differ in more than their seed.
@@ -153,9 +155,10 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
             "high": high,
             "n": count,
             "diverged": int((runs["status"] == DIVERGED).sum()),
+            RUNS: list(values.T),
         }
         frames.append(pd.DataFrame(dict(zip(by, key, strict=True)) | numbers))
-    columns = [*by, "budget", "samples", "mean", "std", "low", "high", "n", "diverged"]
+    columns = [*by, "budget", "samples", "mean", "std", "low", "high", "n", "diverged", RUNS]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
 

@@ -64,9 +64,13 @@ def fit(figure: Figure, tallest: float = math.inf) -> None:
             needed = max(map(_arrange, _panels(figure)), default=0.0)
             figure.draw_without_rendering()
             height = figure.get_figheight()
-            panels = _share(figure) * height
-            rest = height - panels
-            figure.set_figheight(max(wanted, rest / (1 - PANELS) * 1.01, rest + panels * needed))
+            panels, rest = _share(figure) * height, (1 - _share(figure, original=True)) * height
+            if panels + rest < 0.99 * height:  # panels of a fixed shape do not grow
+                figure.set_figheight(min(wanted, rest + panels))
+            else:
+                figure.set_figheight(
+                    max(wanted, rest / (1 - PANELS) * 1.01, rest + panels * needed)
+                )
 
 
 def problem(figure: Figure) -> str | None:
@@ -129,9 +133,9 @@ def _ticks(axis: Axis) -> list[Text]:
     return [label for label in seen if label.get_visible() and label.get_text().strip()]
 
 
-def _share(figure: Figure) -> float:
-    """Return the share of the height that rows of panels have."""
-    ends = sorted((box.y0, box.y1) for box in (axes.get_position() for axes in figure.axes))
+def _share(figure: Figure, *, original: bool = False) -> float:
+    """Return the share of the height that rows of panels, or their places, have."""
+    ends = sorted(tuple(axes.get_position(original).intervaly) for axes in figure.axes)
     total, top = 0.0, 0.0
     for low, high in ends:
         total += max(0.0, high - max(low, top))

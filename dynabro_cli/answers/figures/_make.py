@@ -217,7 +217,13 @@ class Studio:
         )
 
     def _write_files(
-        self, name: str, *, results: Results | None, drawn: Drawn, gaps: str = ""
+        self,
+        name: str,
+        *,
+        results: Results | None,
+        drawn: Drawn,
+        gaps: str = "",
+        labels: bool = False,
     ) -> list[Path]:
         """Write a picture in each format, its numbers as NAME.csv, and the runs that it shows, if
         any, as NAME.runs.csv.
@@ -227,6 +233,7 @@ class Studio:
             results: The runs in the picture.
             drawn: The picture and its numbers.
             gaps: The missing runs of a plan, in words.
+            labels: True if the picture takes other words for its values.
 
         Raises:
             SpecError: No format fits a picture without a table, or a picture for print does not
@@ -251,11 +258,10 @@ class Studio:
                 fit(drawn.figure, TALLEST if self._width else math.inf)
                 why = self._width and problem(drawn.figure)
             if why:
-                wider = "--width page, " if self._width == "column" else ""
-                raise SpecError(
-                    f"width={self._width}: {why}. Try: {wider}fewer values with --where, or "
-                    "shorter words with --label"
-                )
+                tries = ["--width page"] if self._width == "column" else []
+                tries += ["fewer values with --where"]
+                tries += ["shorter words with --label"] if labels else []
+                raise SpecError(f"width={self._width}: {why}. Try: {', or '.join(tries)}")
         formats = [kind for kind in self._formats if kind not in TABLES or drawn.table is not None]
         contents = [
             self._table(drawn, kind, name) if kind in TABLES else _picture(drawn, kind)
@@ -305,7 +311,9 @@ class Studio:
             gaps = "" if choice else _missing(results)
             # the cells without any run are too many words for a picture
             shown = gaps.partition(",")[0]
-            files = self._write_files(name, results=results, drawn=drawn, gaps=shown)
+            files = self._write_files(
+                name, results=results, drawn=drawn, gaps=shown, labels=choice is not None
+            )
         self._drawn |= dict(zip(results.runs["id"], results.runs["code_digests"], strict=True))
         return Made(name, files, results.runs["id"].nunique(), gaps)
 

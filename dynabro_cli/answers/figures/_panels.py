@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from dynabro_cli.answers.analysis.cells import ACCURACIES
+from dynabro_cli.answers.analysis.cells import ACCURACIES, RUNS
 from dynabro_cli.answers.analysis.columns import (
     COLUMNS,
     RULE,
@@ -43,6 +43,7 @@ SAMPLES = "samples of all workers"
 NEAR = 0.1
 """Share of the range of a panel's runs, or of all accuracies, within which a run is near a mean."""
 SCATTERED = "hollow: single runs, as none is near their mean"
+APART = "thin: single runs, where none is near their mean"
 SHARES = (0.0, 1.0)
 """Limits of numbers that are accuracies, which a matrix has without the zero before the point."""
 MOST_TICKS = 16
@@ -143,8 +144,7 @@ def draw_finals(
     Returns:
         True if a mean is drawn as its runs, because none is near it.
     """
-    finite, scattered = runs[value][np.isfinite(runs[value])], False
-    near = NEAR * (1 if value in ACCURACIES else finite.max() - finite.min())
+    near, scattered = _near(runs[value], value), False
     order, bars = list(places), len(places) <= AS_BARS
     line = line and not bars
     most, room = (0.3, 0.8) if bars else (0.08, 0.5) if line else (0.2, 0.7)
@@ -204,6 +204,12 @@ def draw_finals(
     return scattered
 
 
+def _near(numbers: Any, value: str) -> float:
+    """Return the largest distance of a run from a mean that it is near."""
+    low, high = finite_limits(numbers)
+    return NEAR * (1 if value in ACCURACIES else high - low)
+
+
 def cut_at_one(axes: Axes, value: str) -> None:
     """End an axis of accuracies that are all nearly 1 at 1."""
     low, high = axes.get_ylim()
@@ -215,23 +221,40 @@ def draw_curves(
     axes: Axes,
     numbers: pd.DataFrame,
     looks: dict[str, Line],
+    value: str,
     *,
     x: str = "samples",
     series: str = "series",
-) -> None:
+) -> bool:
     """Draw the curve of each series, with a band around it if there are several seeds.
 
     Args:
         axes: The panel.
         numbers: The points, as of ``curves`` or ``with_std``.
         looks: The look of each series.
+        value: The column of ``evaluations``.
         x: Column along the axis.
         series: Column with the series.
+
+    Returns:
+        True if a mean is drawn as its runs somewhere, because none is near it.
     """
+    near, scattered = _near(np.concatenate([[], *numbers[RUNS]]), value), False
     for number, (name, line) in enumerate(looks.items()):
-        curve = numbers[numbers[series] == name].replace(np.inf, np.nan)
+        curve = numbers[numbers[series] == name].copy()
         if curve.empty:
             continue
+        runs = np.stack(curve.pop(RUNS))  # [points, seeds]
+        curve = curve.replace(np.inf, np.nan)
+        alone = np.abs(runs - curve[["mean"]].to_numpy(dtype=float)).min(1) > near
+        scattered |= bool(alone.any())
+        # up to the last such point: pieces of a mean between pieces of runs cannot be read
+        alone = np.logical_or.accumulate(alone) & np.logical_or.accumulate(alone[::-1])[::-1]
+        beside = np.convolve(alone, [1, 1, 1], "same") > 0  # a line needs two points
+        parts = np.where(beside[:, None] & np.isfinite(runs), runs, np.nan)
+        axes.plot(curve[x], parts, color=line.color, linestyle=line.dash, linewidth=0.5)
+        least = curve["mean"].mask(alone, runs.min(1))
+        curve.loc[alone, ["mean", "low", "high"]] = np.nan
         step = max(1, len(curve) // 6)
         # so that the markers of coinciding curves do not coincide
         first = (number * step) // max(1, len(looks))
@@ -241,18 +264,19 @@ def draw_curves(
             curve[x], curve["low"], curve["high"], color=line.color, alpha=0.15, linewidth=0
         )
         # the loss of a run that diverged is not finite
-        last = curve[np.isfinite(curve["mean"])].tail(1)
+        last = curve.assign(mean=least)[least.notna()].tail(1)
         mark_diverged(axes, last[x], last, line.color)
+    return scattered
 
 
 def mark_diverged(axes: Axes, x: Any, points: pd.DataFrame, color: str) -> None:
     """Put a cross over the points with a diverged run, at the top if the mean is infinite, and
-    their number.
+    their number if the points have ``n``.
     """
     for at, point in zip(x, points.to_dict("records"), strict=True):
         if not point["diverged"] > 0:  # NaN if a point has no run
             continue
-        infinite = np.isnan(point["mean"])
+        infinite = not np.isfinite(point["mean"])
         place = axes.get_xaxis_transform() if infinite else axes.transData
         y = 0.97 if infinite else point["mean"]
         axes.plot(
@@ -260,15 +284,17 @@ def mark_diverged(axes: Axes, x: Any, points: pd.DataFrame, color: str) -> None:
             [y],
             "x",
             transform=place,
+            clip_on=not infinite,
             color=color,
             markersize=7,
             markeredgewidth=1.2,
             path_effects=[withStroke(linewidth=2.4, foreground="white")],
             zorder=5,
         )
-        words = f"{point['diverged']:.0f}/{point['n']:.0f}"
+        if "n" not in point:
+            continue
         axes.annotate(
-            words,
+            f"{point['diverged']:.0f}/{point['n']:.0f}",
             (at, y),
             (0, -9 if infinite else 5),
             xycoords=place,
@@ -397,8 +423,8 @@ def _seeds(numbers: pd.DataFrame, spread: str) -> str:
     return words + ("; x: runs diverged, of all" if numbers["diverged"].sum() else "")
 
 
-def finite_limits(means: pd.Series[Any]) -> tuple[float, float]:
-    """Return the least and the largest finite mean; 0 and 1 without one."""
+def finite_limits(means: Any) -> tuple[float, float]:
+    """Return the least and the largest finite number; 0 and 1 without one."""
     finite = means[np.isfinite(means)]
     return (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
 

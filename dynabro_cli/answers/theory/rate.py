@@ -14,6 +14,7 @@ import pandas as pd
 from sqlalchemy import Engine
 
 from dynabro_cli.answers.analysis.cells import seed_means
+from dynabro_cli.answers.analysis.diverged import DIVERGED
 from dynabro_cli.answers.analysis.paired_tests import half_width
 from dynabro_cli.answers.analysis.results import with_specs
 from dynabro_cli.answers.theory.bounds import (
@@ -212,6 +213,7 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
                 "bound": _bound(setting, run, gap),
                 "theory": _shape(part, setting, run, gap),
                 "control": is_control(run),
+                "diverged": run["status"] == DIVERGED,
                 "still": (part == "switches" and run["spec"]["switching"]["name"] == "static")
                 or (part == "delta" and run["byzantine"] == 0),
             }
@@ -228,8 +230,8 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
 
 def cells(measured: pd.DataFrame) -> pd.DataFrame:
     """Return one row per point: ``part``, ``setting``, ``x``, ``mean``, ``std`` over seeds (NaN for
-    one), ``n``, ``bound``, ``theory``, ``whole``, the mean with its floor, and ``control``, the
-    mean of the null control.
+    one), ``n``, ``bound``, ``theory``, ``whole``, the mean with its floor, ``diverged``, the number
+    of diverged runs, and ``control``, the mean of the null control.
 
     The control is 0 from the optimum, where plain gradient descent stays, and for every excess: the
     run that is subtracted lacks what the excess is due to.
@@ -246,6 +248,7 @@ def cells(measured: pd.DataFrame) -> pd.DataFrame:
                 "bound",
                 "theory",
                 "whole",
+                "diverged",
                 "control",
             ]
         )
@@ -258,6 +261,7 @@ def cells(measured: pd.DataFrame) -> pd.DataFrame:
         "bound": groups["bound"].mean(),
         "theory": groups["theory"].mean(),
         "whole": groups["whole"].agg(lambda values: values.mean(skipna=False)),
+        "diverged": groups["diverged"].sum(),
     }
     means = (
         pd.DataFrame(columns)
@@ -325,10 +329,10 @@ def _x(part: str, run: Mapping[str, Any]) -> float:
 
 
 def _mean_square(run: Mapping[str, Any]) -> float:
-    """Return the mean of |grad f(x_t)|^2 over a run's rounds; NaN if it is unknown because it is
-    infinite.
+    """Return the mean of |grad f(x_t)|^2 over a run's rounds; infinite if the run diverged, and NaN
+    if it is unknown.
     """
-    total = run["squared_gradients"]
+    total = math.inf if run["status"] == DIVERGED else run["squared_gradients"]
     return math.nan if total is None else float(total) / run["rounds"]
 
 

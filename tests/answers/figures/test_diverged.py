@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from dynabro_cli.answers.analysis.diverged import counted_as
 from dynabro_cli.components.tasks._api import REGISTRY, TaskSetting
@@ -20,6 +22,7 @@ from tests.answers.figures.test_figures import read
 from tests.cli.conftest import Dynabro
 from tests.runs.store.made import change
 
+EXAMPLE = Path(__file__).parents[3] / "results.db.example"
 ONE = ("method=sgd", "learning_rate=0.01", "switching=periodic:K=5")
 
 
@@ -150,7 +153,7 @@ def test_what_no_diverged_run_has_is_said(folder: Path, dynabro: Dynabro) -> Non
 
 def test_the_view_of_1_1_0_is_replaced(tmp_path: Path, dynabro: Dynabro) -> None:
     path = tmp_path / "old.db"
-    shutil.copy(Path(__file__).parents[3] / "results.db.example", path)
+    shutil.copy(EXAMPLE, path)
     sql = "SELECT sql FROM sqlite_master WHERE name = 'final_accuracy'"
     dynabro("query", "SELECT 1", "--db", str(path))
     before = read(path, sql)["sql"].item()
@@ -159,3 +162,114 @@ def test_the_view_of_1_1_0_is_replaced(tmp_path: Path, dynabro: Dynabro) -> None
     assert read(path, sql)["sql"].item() != before or "counted" in before
     sql = "SELECT mean, n, diverged FROM final_accuracy WHERE diverged = n AND task = 'digits'"
     assert read(path, sql)["mean"].to_numpy() == pytest.approx(0.1)
+
+
+KINDS = {
+    "final": 1,
+    "curves": 1,
+    "curves --metric loss": 1,
+    "heatmap --x method": 0,
+    "matrix": 0,
+    "histogram": 0,
+    "histogram --facet aggregator": 0,
+    "timeline --where seed=0": 1,
+    "timeline --where seed=0 --metric loss": 1,
+}
+"""Plots of runs with one that diverged, and the crosses in them; others mark it in words."""
+
+
+def crosses(figure: Figure) -> list[tuple[float, float]]:
+    """Places of crosses over diverged runs."""
+    return [
+        tuple(map(float, point))
+        for axes in figure.axes
+        for line in axes.lines
+        if line.get_marker() == "x" and line.get_path_effects()
+        for point in line.get_xydata()
+    ]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that a command saves."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    return figures
+
+
+def test_every_plot_of_runs_marks_the_diverged(
+    folder: Path, dynabro: Dynabro, drawn: list[Figure]
+) -> None:
+    rows = planned("digits-periodic", *SMALL, *ONE, "seeds=0..2")
+    fill(folder / "results.db", rows, diverged=lambda row: row["seed"] == 0)
+    for options, count in KINDS.items():
+        assert dynabro("plot", *options.split()).code == 0, options
+        figure = drawn.pop()
+        words = " ".join(text.get_text() for text in figure.findobj(Text))
+        assert len(crosses(figure)) == count, options
+        assert count or "\N{MULTIPLICATION SIGN}1/3" in words, options
+        assert "diverged" in words, options
+
+
+def test_a_timeline_ends_with_the_number_that_counts(
+    folder: Path, dynabro: Dynabro, drawn: list[Figure]
+) -> None:
+    rows = planned("digits-periodic", *SMALL, *ONE, "seeds=0")
+    fill(folder / "results.db", rows, diverged=lambda _: True)
+    assert dynabro("plot", "timeline").code == 0
+    line = next(line for line in drawn[0].axes[0].lines if line.get_marker() != "x")
+    assert line.get_xydata()[-1].tolist() == [39, 0.1]
+    assert crosses(drawn[0]) == [(39, 0.1)]
+    assert line.get_xydata()[-2][0] == 39
+    change(folder / "results.db", "UPDATE evaluations SET test_loss = 9e999 WHERE round > 0")
+    assert dynabro("plot", "timeline", "--metric", "loss").code == 0
+    assert crosses(drawn[1]) == [(39, 0.97)]
+
+
+def test_the_path_of_a_diverged_run_ends_at_the_edge(
+    folder: Path, dynabro: Dynabro, drawn: list[Figure]
+) -> None:
+    rows = planned("momentum-fails-gap", *SMALL, "seeds=0")
+    lost = rows[0]["run_key"]
+    fill(folder / "results.db", rows, diverged=lambda row: row["run_key"] == lost)
+    for end in ("[1e200, 0]", "[NaN, 0]", "[Infinity, -Infinity]"):
+        for where, point in (("= 20", end), ("BETWEEN 10 AND 19", "[1e99, 0]")):
+            sql = f"UPDATE evaluations SET x = '{point}' WHERE run_id = 1 AND round {where}"
+            change(folder / "results.db", sql)
+        figure_of_sweep = ("momentum-fails-paths", "--set", "budget=40", "--set", "eval_every=10")
+        assert dynabro("plot", *figure_of_sweep).code == 0
+        ((x, _),) = crosses(drawn[-1])
+        axes = drawn[-1].axes[0]
+        assert x == pytest.approx(axes.get_xlim()[1])
+        assert axes.get_xlim()[1] < 4
+        assert "x: runs diverged" in drawn[-1].get_suptitle()
+
+
+def test_searches_mark_trials_with_a_diverged_run(dynabro: Dynabro, drawn: list[Figure]) -> None:
+    where = "search LIKE 'worst-within: method=dynabro, aggregator=%caf%'"
+    for condition in (where, "search LIKE 'worst-within: method=dynabro, %'"):
+        assert dynabro("plot", "search", "--db", str(EXAMPLE), "--where", condition).code == 0
+        trials = pd.read_csv("plots/search.csv")
+        lost = trials[trials["diverged"] > 0]
+        assert len(lost) > 2
+        for end in zip(lost["number"], lost["value"].fillna(0.97), strict=True):
+            assert any(end == pytest.approx(place) for place in crosses(drawn[-1])), end
+
+
+def test_a_rate_with_a_diverged_run_is_infinite(
+    tmp_path: Path, dynabro: Dynabro, drawn: list[Figure]
+) -> None:
+    path = tmp_path / "rates.db"
+    shutil.copy(EXAMPLE, path)
+    lost = read(
+        path,
+        "SELECT id FROM runs WHERE sweep = 'verify-rate' AND byzantine > 0 AND workers <= 9 "
+        "ORDER BY id LIMIT 1",
+    )["id"].item()
+    change(path, f"UPDATE runs SET status = 'diverged', final_gap = NULL WHERE id = {lost}")
+    assert dynabro("plot", "rate", "--db", str(path)).code == 0
+    numbers = pd.read_csv("plots/rate.csv")
+    marked = numbers[numbers["diverged"] > 0]
+    assert len(marked) == 1
+    assert np.isinf(marked["mean"]).all()
+    assert crosses(drawn[0]) == [(pytest.approx(marked["x"].item()), 0.97)]

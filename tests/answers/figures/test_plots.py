@@ -619,3 +619,54 @@ def test_a_users_matplotlibrc_changes_nothing(folder: Path, own: Callable[..., A
         own("--name", "b")
     pictures = [folder / "plots" / f"{name}.png" for name in "ab"]
     assert pictures[0].read_bytes() == pictures[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "away"),
+    [
+        ("accuracy", (0.5, 0.9), True),
+        ("accuracy", (0.5, 0.69), False),
+        ("loss", (0.5, 3.0), True),
+        ("loss", (0.5, 0.6), False),  # the range of the panel's runs is 2
+    ],
+)
+def test_where_no_run_is_near_its_mean_a_curve_is_its_runs(
+    metric: str,
+    values: tuple[float, float],
+    away: bool,
+    folder: Path,
+    dynabro: Dynabro,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    column = f"test_{metric}"
+    usual = ("method=sgd", "switching=static", "learning_rate=0.1", "seeds=0..1")
+    rows = planned("digits-periodic", *SMALL, *AT_GRADIENT, *usual)
+    assert len(rows) == 2
+    fill(folder / "results.db", rows)
+    first = 0.2 if metric == "accuracy" else 2.5
+    made.change(folder / "results.db", f"UPDATE evaluations SET {column} = {first}")
+    for run, value in zip((1, 2), values, strict=True):
+        where = f"run_id = {run} AND round BETWEEN 15 AND 39"
+        made.change(
+            folder / "results.db", f"UPDATE evaluations SET {column} = {value} WHERE {where}"
+        )
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    assert dynabro("plot", "curves", "--metric", metric).code == 0
+    numbers = pd.read_csv("plots/curves.csv")
+    assert numbers["mean"].notna().all()
+    assert "runs" not in numbers
+    lines = [line for line in drawn[0].axes[0].lines if len(line.get_xdata()) > 2]
+    (mean,) = (line for line in lines if line.get_marker() not in ("None", ""))
+    hidden = np.isnan(np.asarray(mean.get_ydata(), dtype=float))
+    assert hidden.any() == away
+    thin = [line.get_ydata() for line in lines if line is not mean]
+    # a piece of a run reaches from the point before to the point behind
+    assert np.isfinite(np.array(thin, dtype=float)).any() == away
+    assert ("thin: single runs" in drawn[0].get_suptitle()) == away
+    if away:
+        places = np.flatnonzero(hidden)
+        assert hidden[places[0] : places[-1] + 1].all()
+        assert not hidden[0]
+        assert np.isfinite(thin[0][places]).all()
+        assert thin[0][places[0] + 1] == pytest.approx(values[0], abs=0.3)

@@ -101,6 +101,21 @@ def test_nothing_is_cut_and_words_do_not_overlap(
     assert {text.get_fontsize() for text in words_of(figure)} == {8.0}
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["rate", "momentum-fails-paths"])
+def test_a_figure_too_high_for_a_column_fits_a_page(
+    name: str, drawn: list[Figure], dynabro: Dynabro
+) -> None:
+    outcome = dynabro("plot", name, "--db", str(EXAMPLE), "--width", "column")
+    assert outcome.code == 2
+    assert outcome.err.endswith(". Try: --width page, or fewer values with --where\n")
+    assert dynabro("plot", name, "--db", str(EXAMPLE), "--width", "page").code == 0
+    (figure,) = drawn
+    assert problems(figure) == []
+    assert share_of_panels(figure) >= 0.6
+    assert figure.get_figheight() <= 9
+
+
 ONE: dict[str, Sequence[object]] = {
     "budget": [40],
     "eval_every": [10],

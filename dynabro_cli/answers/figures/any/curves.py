@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from dynabro_cli.answers.analysis.cells import curves, with_std
+from dynabro_cli.answers.analysis.cells import RUNS, curves, with_std
 from dynabro_cli.answers.analysis.columns import column_of, metric_of, short, with_columns
 from dynabro_cli.answers.analysis.results import Results
 from dynabro_cli.answers.figures._api import Choice, Drawn, plot
 from dynabro_cli.answers.figures._panels import (
+    APART,
     cut_at_one,
     draw_curves,
     legend,
@@ -36,8 +37,10 @@ def draw(results: Results, choice: Choice) -> Drawn:
     numbers = curves(named, by, metric.along)
     panels = panels_of(series.runs, numbers, facet, choice)
     figure, axes = panel_grid(len(panels), sharey=not choice.free_y)
+    scattered = False
     for panel, (title, _, points) in zip(axes, panels, strict=True):
-        draw_curves(panel, with_std(points, metric.along), series.lines, x=x)
+        points = with_std(points, metric.along)
+        scattered |= draw_curves(panel, points, series.lines, metric.along, x=x)
         if metric.along == "gap":
             panel.set_yscale("log", nonpositive="clip")
         if x == "samples":
@@ -47,5 +50,6 @@ def draw(results: Results, choice: Choice) -> Drawn:
         cut_at_one(panel, metric.final)
         panel.set(title=short(title), ylabel=metric.label)
     legend(figure, series.labels, series.lines, series.title)
-    write_title(figure, named, numbers, "std", shown=[*series.parts, facet])
-    return Drawn(figure, numbers)
+    what = APART if scattered else ""
+    write_title(figure, named, numbers, "std", what=what, shown=[*series.parts, facet])
+    return Drawn(figure, numbers.drop(columns=RUNS))

@@ -12,16 +12,24 @@ from matplotlib.figure import Figure
 from sqlalchemy import Engine
 
 from dynabro_cli.answers.analysis.columns import short
+from dynabro_cli.answers.analysis.diverged import DIVERGED
 from dynabro_cli.answers.analysis.searches import About, Searches, numbers_of, read_searches
 from dynabro_cli.answers.figures._api import Drawn, record
-from dynabro_cli.answers.figures._panels import blank, panel_grid, write_above
-from dynabro_cli.answers.figures._style import LINES, narrow
+from dynabro_cli.answers.figures._panels import (
+    blank,
+    finite_limits,
+    mark_diverged,
+    panel_grid,
+    write_above,
+)
+from dynabro_cli.answers.figures._style import LINES, narrow, note_size
 from dynabro_cli.core.errors import NotFoundError
 
 MOST_SLICES, MOST_HISTORIES = 8, 48
 SPAN = 30.0
 """Ratio of the largest to the smallest value of a choice above which its axis is logarithmic."""
 FOUND, TRIED = LINES[0].color, LINES[2].color
+LOST = "x: trials with a diverged run"
 
 
 @record("search", table="trials")
@@ -56,8 +64,8 @@ def draw(engine: Engine, where: str | None) -> Drawn:
 
 
 def _numbers(searches: Searches, name: str) -> pd.DataFrame:
-    """Return a row per trial: its value, the best so far, its choices as text, and the mean of its
-    repetitions.
+    """Return a row per trial: its value, the best so far, its choices as text, the mean of its
+    repetitions, and the number of its diverged runs.
     """
     trials, about = searches.trials[searches.trials["search"] == name], searches.of(name)
     finite = trials["value"].where(trials["status"] == "finished")
@@ -67,8 +75,10 @@ def _numbers(searches: Searches, name: str) -> pd.DataFrame:
     choices = trials["parameters"].map(
         lambda parameters: ", ".join(f"{key}={_text(value)}" for key, value in parameters.items())
     )
+    lost = {*searches.runs.loc[searches.runs["status"] == DIVERGED, "run_key"]}
+    diverged = trials["run_keys"].map(lambda keys: len(lost.intersection(keys)))
     kept = trials[["search", "number", "status", "value", "parameters"]]
-    return kept.assign(best=best.ffill(), repeated=repeated, choices=choices)
+    return kept.assign(best=best.ffill(), repeated=repeated, choices=choices, diverged=diverged)
 
 
 def _text(value: Any) -> str:
@@ -96,15 +106,17 @@ def _history(axes: Axes, trials: pd.DataFrame, about: About) -> None:
         )
     lost = trials[trials["status"].isin(("pruned", "failed"))]
     if len(lost):
-        bottom = axes.get_ylim()[0]
         axes.plot(
             lost["number"],
-            [bottom] * len(lost),
+            [0.02] * len(lost),
             "|",
+            transform=axes.get_xaxis_transform(),
             color="#888888",
             markersize=5,
             label="pruned or failed",
         )
+    ended = trials["value"].where(trials["status"] == "finished")
+    mark_diverged(axes, trials["number"], trials.assign(mean=ended), TRIED)
 
 
 def _single(searches: Searches, name: str, numbers: pd.DataFrame) -> Figure:
@@ -114,7 +126,7 @@ def _single(searches: Searches, name: str, numbers: pd.DataFrame) -> Figure:
         {key for parameters in numbers["parameters"] for key in parameters},
         key=lambda key: (key.count("."), key),
     )[:MOST_SLICES]
-    across = 1 if narrow() else min(4, max(1, len(keys)))
+    across = 1 if narrow() else min(3, max(1, len(keys)))
     down = -(-len(keys) // across)
     figure, axes = blank(1 + down, across, height=2.3 + 2.0 * down)
     grid = axes[0, 0].get_gridspec()
@@ -123,7 +135,7 @@ def _single(searches: Searches, name: str, numbers: pd.DataFrame) -> Figure:
     above = figure.add_subplot(grid[0, :])
     _history(above, numbers, about)
     above.set(xlabel="trial", ylabel=about.title)
-    done = numbers[np.isfinite(numbers["value"]) & (numbers["status"] == "finished")]
+    done = numbers[numbers["status"] == "finished"]
     for place, axis in enumerate(axes[1:].flat):
         if place >= len(keys):
             axis.set_axis_off()
@@ -132,33 +144,33 @@ def _single(searches: Searches, name: str, numbers: pd.DataFrame) -> Figure:
     figure.legend(
         *above.get_legend_handles_labels(), loc="outside lower center", ncols=1 if narrow() else 4
     )
-    write_above(figure, [f"{name}: {len(numbers)} trials; below, the value against each choice"])
+    lost = f"; {LOST}" if numbers["diverged"].any() else ""
+    what = f"{name}: {len(numbers)} trials; below, the value against each choice{lost}"
+    write_above(figure, [what])
     return figure
 
 
 def _slice(axis: Axes, done: pd.DataFrame, key: str, *, first: bool, about: About) -> None:
     with_key = done[done["parameters"].map(lambda parameters: key in parameters)]
     values = with_key["parameters"].map(lambda parameters: parameters[key])
+    at = values
     if all(isinstance(value, int | float) for value in values):
-        axis.plot(values, with_key["value"], ".", color=TRIED, markersize=3)
         if len(values) and min(values) > 0 and max(values) / min(values) > SPAN:
             axis.set_xscale("log")
     else:
         words = sorted(set(values))
         # so that equal points are seen
         shift = np.random.default_rng(0).uniform(-0.25, 0.25, len(values))
-        axis.plot(
-            [words.index(value) for value in values] + shift,
-            with_key["value"],
-            ".",
-            color=TRIED,
-            markersize=3,
-        )
+        at = values.map(words.index) + shift
         axis.set_xticks(
             range(len(words)),
             [short(word.partition("{")[0].rstrip("="), 16) for word in words],
             rotation=90,
         )
+    axis.plot(
+        at, with_key["value"].replace([np.inf, -np.inf], np.nan), ".", color=TRIED, markersize=3
+    )
+    mark_diverged(axis, at, with_key.assign(mean=with_key["value"]), TRIED)
     axis.set_ylim(_limits(done["value"]))
     axis.set_xlabel(short(".".join(key.split(".")[-2:]), 28))
     if first:
@@ -167,21 +179,23 @@ def _slice(axis: Axes, done: pd.DataFrame, key: str, *, first: bool, about: Abou
 
 def _limits(values: pd.Series[Any]) -> tuple[float, float]:
     """Return the limits of an axis that all panels share."""
-    margin = 0.05 * (values.max() - values.min()) or 0.05
-    return float(values.min() - margin), float(values.max() + margin)
+    low, high = finite_limits(values)
+    margin = 0.05 * (high - low) or 0.05
+    return low - margin, high + margin
 
 
 def _several(searches: Searches, names: list[str], numbers: pd.DataFrame) -> Figure:
     """Return a history per search."""
-    figure, axes = panel_grid(len(names), height=1.4, across=4, rest=0.8, sharex=True, sharey=True)
+    figure, axes = panel_grid(len(names), height=1.4, across=4, rest=0.8, sharey=True)
     for name, axis in zip(names, axes, strict=True):
         _history(axis, numbers[numbers["search"] == name], searches.of(name))
-        axis.set_title(short(name.partition(": ")[2] or name, 40), fontsize=5.5)
-    figure.supxlabel("trial", fontsize=7)
-    figure.supylabel(searches.of(names[0]).title, fontsize=7)
+        axis.set_title(name.partition(": ")[2] or name, fontsize=note_size(5.5))
+        axis.set(xlabel="trial", ylabel=searches.of(names[0]).title)
     figure.legend(
         *axes[0].get_legend_handles_labels(),
         loc="outside lower center",
         ncols=1 if narrow() else 4,
     )
+    if numbers["diverged"].any():
+        write_above(figure, [LOST])
     return figure

@@ -10,9 +10,10 @@ import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from dynabro_cli.answers.analysis.columns import method_label, metric_of, short
+from dynabro_cli.answers.analysis.diverged import DIVERGED
 from dynabro_cli.answers.analysis.results import Results
 from dynabro_cli.answers.figures._api import Choice, Drawn, plot
-from dynabro_cli.answers.figures._panels import blank
+from dynabro_cli.answers.figures._panels import blank, mark_diverged
 from dynabro_cli.answers.figures._style import LINES, NOTE_SIZE, note_size
 from dynabro_cli.core.errors import DatabaseError, SpecError
 from dynabro_cli.experiment.complete import answering
@@ -55,7 +56,15 @@ def draw(results: Results, choice: Choice) -> Drawn:
     evaluations = results.evaluations[results.evaluations["run_id"] == run["id"]]
     figure, axes = blank(2, 1, height=3.4, sharex=True, height_ratios=(1, 1.3))
     above, below = axes[:, 0]
-    above.plot(evaluations[clock], evaluations[metric.along], color=LINES[0].color)
+    line, end = evaluations[[clock, metric.along]].astype(float), len(masks) - 1
+    line = line[np.isfinite(line[metric.along])]
+    if lost := run["status"] == DIVERGED:
+        mean = run[metric.final]
+        ends = [*line[metric.along].tail(1), mean if np.isfinite(mean) else np.nan]
+        ends = pd.DataFrame({clock: [end] * len(ends), metric.along: ends})
+        line = pd.concat([line, ends])
+        mark_diverged(above, [end], pd.DataFrame([{"mean": mean, "diverged": 1}]), LINES[0].color)
+    above.plot(line[clock], line[metric.along], color=LINES[0].color)
     above.set_ylabel(metric.label)
     if metric.along == "gap":
         above.set_yscale("log", nonpositive="clip")
@@ -70,7 +79,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
         vmin=0,
         vmax=1,
     )
-    below.set(xlabel=TICKS[clock], ylabel="worker", xlim=place[:2])
+    below.set(xlabel=TICKS[clock], ylabel="worker", xlim=(place[0], place[1] + lost * 0.02 * end))
     below.yaxis.set_major_locator(MaxNLocator(integer=True))
     below.grid(visible=False)
     words = [
@@ -82,7 +91,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     ]
     title = (
         f"run {run['id']}: {', '.join(map(short, words))}, seed {run['seed']}\nblack: the "
-        "worker is Byzantine"
+        f"worker is Byzantine{'; x: the run diverged' if lost else ''}"
     )
     figure.suptitle(title, fontsize=note_size(NOTE_SIZE + 0.5), color="#333333")
     numbers = pd.DataFrame(

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from dynabro_cli.answers.analysis.cells import curves, fractions, with_std
+from dynabro_cli.answers.analysis.cells import RUNS, curves, fractions, with_std
 from dynabro_cli.answers.analysis.columns import DELTA_MAX
 from dynabro_cli.answers.analysis.results import Results
 from dynabro_cli.answers.figures._api import Choice, Drawn, Variant, figure
 from dynabro_cli.answers.figures._panels import (
     ACCURACY,
+    APART,
     blank,
     draw_curves,
     draw_fractions,
@@ -48,7 +49,7 @@ def curves_over_fractions(results: Results) -> Drawn:
     labels = method_labels(results)
     series = looks(labels)
     numbers = curves(results, ("method", "switching"))
-    shown = with_std(numbers, "test_accuracy")
+    shown, value, scattered = with_std(numbers, "test_accuracy"), "test_accuracy", False
     bars = fractions(results, ("method", "switching"))
     longest = results.runs.groupby("method", sort=False)["rounds"].mean().idxmax()
     bars = bars[bars["method"] == longest]
@@ -62,7 +63,8 @@ def curves_over_fractions(results: Results) -> Drawn:
     for column, (_, row) in enumerate(first.iterrows()):
         above, below = axes[:, column]
         strategy = row["spec"]["switching"]
-        draw_curves(above, shown[shown["switching"] == row["switching"]], series, series="method")
+        points = shown[shown["switching"] == row["switching"]]
+        scattered |= draw_curves(above, points, series, value, series="method")
         above.set_title(f"p = {strategy['p']:g},{break_}D = {strategy['D']}")
         if settled > 0.5:  # differences near the top are what is to be seen
             above.set_ylim(max(0.0, settled - 0.1), 1.0)
@@ -77,8 +79,9 @@ def curves_over_fractions(results: Results) -> Drawn:
     axes[1, 0].set_ylabel("share of rounds")
     legend(figure, labels, series)
     most = first.iloc[0]["spec"]["switching"]["delta_max"]
-    write_title(figure, results, numbers, "std", what=f"{DELTA_MAX} = {most:g}")
-    return Drawn(figure, pd.concat([numbers, bars], ignore_index=True))
+    what = f"{DELTA_MAX} = {most:g}{f', {APART}' if scattered else ''}"
+    write_title(figure, results, numbers, "std", what=what)
+    return Drawn(figure, pd.concat([numbers.drop(columns=RUNS), bars], ignore_index=True))
 
 
 FINAL_BY_RATE = functools.partial(

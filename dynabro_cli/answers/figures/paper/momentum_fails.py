@@ -5,17 +5,26 @@ ones, one column per beta.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dynabro_cli.answers.analysis.cells import curves
+from dynabro_cli.answers.analysis.cells import RUNS, curves
 from dynabro_cli.answers.analysis.columns import BETA, RULES
+from dynabro_cli.answers.analysis.diverged import DIVERGED
 from dynabro_cli.answers.analysis.results import Results, rows_with
 from dynabro_cli.answers.figures._api import Drawn, figure
-from dynabro_cli.answers.figures._panels import blank, draw_curves, legend, write_title
+from dynabro_cli.answers.figures._panels import (
+    APART,
+    blank,
+    draw_curves,
+    legend,
+    mark_diverged,
+    write_title,
+)
 from dynabro_cli.answers.figures._style import STRENGTHS, Line, narrow
 
 BY = ("switching", "aggregator", "method", "attack")
@@ -31,11 +40,12 @@ def gap(results: Results) -> Drawn:
     numbers = curves(results, BY, "gap")
     labels, lines = strengths(results)
     picture, grid = panels(results, 7.6)
+    scattered = False
     for axes, values in grid:
         shown = rows_with(numbers, **values)
         attacks = set(shown["attack"])
         looks = {name: line for name, line in lines.items() if name in attacks}
-        draw_curves(axes, shown, looks, x="budget", series="attack")
+        scattered |= draw_curves(axes, shown, looks, "gap", x="budget", series="attack")
         axes.set_yscale("log", nonpositive="clip")
         axes.set(xlabel="round t", ylabel="f(x) - f*")
         axes.label_outer()
@@ -46,8 +56,9 @@ def gap(results: Results) -> Drawn:
         numbers,
         "95% confidence interval",
         "quadratic, m = 3, one Byzantine worker",
+        APART if scattered else "",
     )
-    return Drawn(picture, numbers)
+    return Drawn(picture, numbers.drop(columns=RUNS))
 
 
 @figure(
@@ -63,9 +74,12 @@ def paths(results: Results) -> Drawn:
     numbers = _points(results)
     labels, lines = strengths(results)
     picture, grid = panels(results, 9.2)
+    # the path of a run that diverges leaves the panel
+    inside = numbers.loc[~numbers["diverged"] | (numbers["budget"] == 0), ["x1", "x2"]]
+    low, high = inside.min() - MARGIN, inside.max() + MARGIN
     for axes, values in grid:
         paths = dict(tuple(rows_with(numbers, **values).groupby("attack")))
-        _contours(axes, numbers, results.planned.iloc[0]["spec"]["task"]["condition"])
+        _contours(axes, low, high, results.planned.iloc[0]["spec"]["task"]["condition"])
         for place, attack in enumerate(attack for attack in lines if attack in paths):
             line, path = lines[attack], paths[attack]
             axes.plot(path["x1"], path["x2"], color=line.color, linestyle=line.dash, linewidth=0.9)
@@ -79,9 +93,13 @@ def paths(results: Results) -> Drawn:
                 markerfacecolor="none",
                 markeredgecolor=line.color,
             )
+            end = path.dropna().tail(1)[["x1", "x2"]].clip(low, high, axis=1)
+            lost = end.assign(mean=end["x2"], diverged=path["diverged"].any())
+            mark_diverged(axes, end["x1"], lost, line.color)
         axes.plot(0, 0, "*", color="black", markersize=6, zorder=4)
         axes.grid(visible=False)
         axes.set(xlabel="x\N{SUBSCRIPT ONE}", ylabel="x\N{SUBSCRIPT TWO}")
+        axes.set(xlim=(low["x1"], high["x1"]), ylim=(low["x2"], high["x2"]))
         axes.set_aspect("equal")
         axes.label_outer()
     legend(picture, *explained(labels, lines))
@@ -102,18 +120,17 @@ def _points(results: Results) -> pd.DataFrame:
     rows = results.evaluations.merge(
         runs[["id", "seed", "status", *BY]], left_on="run_id", right_on="id"
     )
-    points = rows["x"].map(lambda text: json.loads(text) if text else [np.nan, np.nan])
-    rows = rows.assign(
-        x1=points.str[0], x2=points.str[1], n=1, diverged=rows["status"] == "diverged"
-    )
+    texts = rows["x"].map(lambda text: json.loads(text) if text else [np.nan, np.nan])
+    points = texts.str[:2].tolist()
+    rows[["x1", "x2"]] = pd.DataFrame(points, dtype=float).replace([np.inf, -np.inf], np.nan)
+    rows = rows.assign(n=1, diverged=rows["status"] == DIVERGED)
     return rows[[*BY, "seed", "budget", "x1", "x2", "n", "diverged"]]
 
 
-def _contours(axes: Axes, numbers: pd.DataFrame, condition: float) -> None:
+def _contours(axes: Axes, low: pd.Series[Any], high: pd.Series[Any], condition: float) -> None:
     """Draw contours of f(x) = 1/2 x^T A x, where A has the eigenvalue ``condition`` along (1, 1),
     and 1 across.
     """
-    low, high = numbers[["x1", "x2"]].min() - MARGIN, numbers[["x1", "x2"]].max() + MARGIN
     x1, x2 = np.meshgrid(
         np.linspace(low["x1"], high["x1"], 80), np.linspace(low["x2"], high["x2"], 80)
     )
@@ -138,13 +155,10 @@ def panels(results: Results, height: float) -> tuple[Figure, list[tuple[Axes, di
         kind = "static" if row["switching"] == "static" else "dynamic"
         words = f"{kind} attack, {RULES.get(row['aggregator'], row['aggregator'])}"
         for column, (method, spec) in enumerate(zip(first["method"], first["spec"], strict=True)):
-            beta = f"{BETA} = {spec['method']['beta']:g}"
-            if not narrow():
-                title = f"{words}, {beta}"
-            else:  # the row's words are above its middle panel, beta above the first row
-                title = words if column == len(first) // 2 else ""
-                title = f"{title}\n{beta}" if place == 0 else title
-            axes[place, column].set_title(title)
+            # the row's words are above its middle panel, beta above the first row
+            title = words if column == len(first) // 2 else ""
+            beta = f"\n{BETA} = {spec['method']['beta']:g}"
+            axes[place, column].set_title(title + (beta if place == 0 else ""))
             panels.append((axes[place, column], {**row, "method": method}))
     return figure, panels
 

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from dynabro_cli.answers.analysis.results import Results, check_means
 from dynabro_cli.answers.figures._api import Drawn, figure
-from dynabro_cli.answers.figures._panels import panel_grid, write_title
+from dynabro_cli.answers.figures._panels import mark_diverged, panel_grid, write_title
 from dynabro_cli.answers.figures._style import Line, Powers, looks, note_size
 from dynabro_cli.answers.theory.rate import PARTS, SWEEP, Slope, cells, measure, series, slopes
 from dynabro_cli.answers.theory.slopes import power_law
@@ -52,7 +52,8 @@ def draw(results: Results) -> Drawn:
         if panel.get_legend_handles_labels()[0]:
             panel.legend(
                 loc="upper center",
-                bbox_to_anchor=(0.45, -0.15),
+                bbox_to_anchor=(0.45, 0),
+                borderaxespad=4,
                 fontsize=note_size(6),
                 handlelength=1.6,
             )
@@ -71,11 +72,10 @@ def draw(results: Results) -> Drawn:
     fits = pd.DataFrame(rows, columns=["part", "setting", *FIT, *CONTROL])
     numbers = points.merge(fits, on=["part", "setting"], how="left")
     title = (
-        "quadratic, bounded noise; dashed: exponents of the theorems' bounds; hollow: no "
-        "noise, no Byzantine workers"
+        "quadratic, bounded noise; legend: exponent (of the theorem's bound, dashed; of the "
+        "control without noise and Byzantine workers, hollow); triangle: not above 0"
     )
-    # the sweep has one for each point
-    write_title(picture, results, numbers.assign(diverged=0), "std", title)
+    write_title(picture, results, numbers, "std", title)
     return Drawn(picture, numbers)
 
 
@@ -110,7 +110,8 @@ def _series(axes: Axes, means: pd.DataFrame, line: Line, fitted: Slope) -> None:
         markersize=3,
         transform=axes.get_xaxis_transform(),
     )
-    seen = means[means["mean"] > 0]
+    mark_diverged(axes, means["x"], means, line.color)
+    seen = means[means["mean"].between(0, np.inf, inclusive="neither")]
     if seen.empty:
         return
     axes.errorbar(
@@ -134,12 +135,9 @@ def _series(axes: Axes, means: pd.DataFrame, line: Line, fitted: Slope) -> None:
     ends = np.array([seen["x"].min(), seen["x"].max()])
     fit = power_law(list(means["x"]), list(means["mean"]))
     beside = f"{fitted.control[0]:.2f}" if len(control) else "0" if fitted.controlled else "not run"
-    label = (
-        f"{_written(fitted.setting)}: {fitted.slope:.2f}\n(theorem {fitted.of_bound:.2f}, "
-        f"control {beside})"
-    )
+    label = f"{_written(fitted.setting)}: {fitted.slope:.2f} ({fitted.of_bound:.2f}; {beside})"
     if fitted.left_out:
-        label += f"\n{fitted.left_out} points not above 0"
+        label += f", without {fitted.left_out} points"
     if fit is not None:
         axes.plot(ends, np.exp(fit.intercept) * ends**fit.slope, color=line.color)
         axes.plot([], [], color=line.color, marker=line.marker, label=label)
