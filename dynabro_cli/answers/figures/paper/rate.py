@@ -53,7 +53,7 @@ def draw(results: Results) -> Drawn:
             panel.legend(
                 loc="upper center",
                 bbox_to_anchor=(0.45, 0),
-                borderaxespad=4,
+                borderaxespad=34 / note_size(6),
                 fontsize=note_size(6),
                 handlelength=1.6,
             )
