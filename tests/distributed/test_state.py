@@ -24,11 +24,11 @@ NEEDED = {
 }
 RULES = [NEEDED.get(name, name) for name in REGISTRIES["aggregators"].entries()]
 STAGES = [NEEDED.get(name, name) for name in REGISTRIES["pre_aggregators"].entries()]
+# without nnm twice: its mixed messages tie in exact arithmetic, and rounding decides
 TEXTS = [
     *RULES,
     *(f"{stage}+{rule}" for stage in STAGES for rule in ("cwtm", "gm", "cge")),
     "nnm+krum",
-    "nnm+nnm+meamed",
     "bucketing+nnm+cwtm",
     "bucketing:s=1+bucketing:s=1+caf",
     "gm:T=3",
@@ -104,8 +104,8 @@ def modes(texts: Iterable[str]) -> dict[str, str]:
 
 
 def test_only_declared_rules_are_aggregated_in_parts(world: World) -> None:
-    every = world.run(modes, TEXTS)[0]
-    by_mode = {mode: {text for text in TEXTS if every[text] == mode} for mode in every.values()}
+    every = world.run(modes, [*TEXTS, "nnm+nnm+meamed"])[0]
+    by_mode = {mode: {text for text in every if every[text] == mode} for mode in every.values()}
     single = set(RULES)
     assert by_mode["coordinates"] & single == {
         *("cwmed", "cwtm", "mean", "meamed", "phocas", "sign-majority")

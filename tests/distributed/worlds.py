@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-SECONDS = 100
+SECONDS = 250
 """Time limit of a function of a test."""
 
 
