@@ -115,18 +115,18 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
     """
     check_means(results.runs, by, along=True)
     frames = []
-    evaluations = dict(tuple(results.evaluations[["run_id", "budget", value]].groupby("run_id")))
     end = next((metric.final for metric in METRICS.values() if metric.along == value), value)
     needed = dict.fromkeys([*by, "id", "budget", "eval_every", "batch_size", "workers", "status"])
     needed |= dict.fromkeys(["budget_spent", end])
     chosen = results.runs[[*needed]]  # all columns would make each group slow
+    for run in chosen.loc[chosen["budget"] / chosen["eval_every"] > MOST_POINTS, "id"]:
+        raise SpecError(
+            f"run {run} has more than {MOST_POINTS:,} evaluations. Try: others, with --where "
+            f"'id <> {run}'"
+        )
+    evaluations = dict(tuple(results.along(value).groupby("run_id")))
     for key, runs in chosen.groupby(list(by), sort=False, dropna=False):
         first = runs.iloc[0]
-        if first["budget"] / first["eval_every"] > MOST_POINTS:
-            raise SpecError(
-                f"run {first['id']} has more than {MOST_POINTS:,} evaluations. Try: others, "
-                f"with --where 'id <> {first['id']}'"
-            )
         grid = np.unique(
             np.append(np.arange(0, first["budget"] + 1, first["eval_every"]), first["budget"])
         )

@@ -79,6 +79,15 @@ class Results:
             )
         )
 
+    def along(self, value: str) -> pd.DataFrame:
+        """Return ``run_id``, ``budget`` and a number of the evaluations of the runs, in order; less
+        memory than all columns.
+        """
+        names = ["run_id", "budget", value]
+        if value not in NUMBERS:
+            return self.evaluations[names]
+        return self._rows("evaluations", "run_id, round", names).astype({value: float})
+
     @functools.cached_property
     def histograms(self) -> pd.DataFrame:
         """Return ``run_id``, ``byzantine`` and ``rounds``: the number of rounds of a run by number
@@ -110,9 +119,10 @@ class Results:
             self.engine, f"SELECT * FROM rounds WHERE run_id = {int(run_id)} ORDER BY round"
         ).frame()
 
-    def _rows(self, table: str, order: str) -> pd.DataFrame:
+    def _rows(self, table: str, order: str, names: Sequence[str] = ("*",)) -> pd.DataFrame:
         which = f"run_id IN ({', '.join(str(run_id) for run_id in self.runs['id']) or 'NULL'})"
-        return query(self.engine, f"SELECT * FROM {table} WHERE {which} ORDER BY {order}").frame()
+        sql = f"SELECT {', '.join(names)} FROM {table} WHERE {which} ORDER BY {order}"
+        return query(self.engine, sql).frame()
 
 
 def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from dynabro_cli.answers.analysis.metrics import METRICS
+from dynabro_cli.answers.analysis.results import Results
 from dynabro_cli.answers.figures import _make
 from dynabro_cli.answers.figures._panels import draw_finals
 from dynabro_cli.answers.figures._style import Line
@@ -670,3 +671,14 @@ def test_where_no_run_is_near_its_mean_a_curve_is_its_runs(
         assert not hidden[0]
         assert np.isfinite(thin[0][places]).all()
         assert thin[0][places[0] + 1] == pytest.approx(values[0], abs=0.3)
+
+
+def test_too_many_panels_are_refused_before_evaluations_are_read(
+    folder: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = ("method=sgd", "switching=static", "seeds=0")
+    rates = [f"learning_rate={0.01 * number:g}" for number in range(1, 14)]
+    fill(folder / "results.db", planned("digits-periodic", *SMALL, *AT_GRADIENT, *usual, *rates))
+    monkeypatch.setattr(Results, "_rows", lambda *_: pytest.fail("evaluations are read"))
+    outcome = dynabro("plot", "curves", "--facet", "learning_rate")
+    assert (outcome.code, "has 13 values, and 12 panels can be read" in outcome.err) == (2, True)

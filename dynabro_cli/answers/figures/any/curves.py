@@ -34,6 +34,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     series = series_of(runs, choice, hue, (facet,))
     by = [name for name in (hue, facet, "series") if name]
     named = dataclasses.replace(results, runs=series.runs)
+    panels_of(series.runs, series.runs, facet, choice)  # refuse before evaluations are read
     numbers = curves(named, by, metric.along)
     panels = panels_of(series.runs, numbers, facet, choice)
     figure, axes = panel_grid(len(panels), sharey=not choice.free_y)
