@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from dynabro_cli.components.methods._api import Measured, MethodSetting
 from dynabro_cli.components.registries import REGISTRIES
@@ -18,6 +17,9 @@ from dynabro_cli.core.registration import format_value
 from dynabro_cli.core.streams import Streams
 from dynabro_cli.core.vectors.lengths import length
 from dynabro_cli.distributed.state import RobustState, gather
+
+WRAPPERS = {"DistributedDataParallel", "FullyShardedDataParallel"}
+"""Names of modules that add up or share out gradients; importing FSDP would take long."""
 
 
 class Step(NamedTuple):
@@ -67,8 +69,8 @@ class DynaBRO:
         spent: The number of mini-batches of this rank.
 
     Raises:
-        SpecError: The rule or a parameter is not legal. Or the filter needs ``noise_bound``, which
-            cannot be measured: nobody knows which ranks are honest.
+        SpecError: The model, the rule or a parameter is not legal. Or the filter needs
+            ``noise_bound``, which cannot be measured: nobody knows which ranks are honest.
     """
 
     def __init__(
@@ -82,11 +84,13 @@ class DynaBRO:
         process_group: dist.ProcessGroup | None = None,
         **parameters: Any,
     ) -> None:
-        if isinstance(model, DistributedDataParallel):
-            raise SpecError(
-                "model=DistributedDataParallel: it averages gradients before a rule sees them. "
-                "Try: model.module"
-            )
+        self._parameters = [each for each in model.parameters() if each.requires_grad]
+        wrappers = {type(part).__name__ for part in model.modules()} & WRAPPERS
+        why = "" if self._parameters else "no parameter requires a gradient. Try: another model"
+        for name in wrappers:
+            why = f"{name} combines gradients before a rule sees them. Try: the model inside"
+        if why:
+            raise SpecError(f"model={type(model).__name__}: {why}")
         given = [f"{name}={format_value(value)}" for name, value in parameters.items()]
         method = REGISTRIES["methods"].parse("dynabro" + ":" * bool(given) + ",".join(given))
         # without a process group, RobustState raises the error
@@ -109,7 +113,6 @@ class DynaBRO:
         for tensor in (*model.parameters(), *model.buffers()):
             dist.broadcast(tensor.detach(), group=process_group, group_src=0)
         self._streams = Streams(seed)
-        self._parameters = [each for each in model.parameters() if each.requires_grad]
         self._sizes = [parameter.numel() for parameter in self._parameters]
         types = (parameter.dtype for parameter in self._parameters)
         self._total = self._parameters[0].new_zeros(
@@ -154,7 +157,7 @@ class DynaBRO:
         torch.autograd.backward(loss)
         for parameter, part in self._parts(self._total):
             if parameter.grad is not None:
-                part += parameter.grad.flatten()
+                part += parameter.grad.to_dense().flatten()
         return loss.detach()
 
     def _parts(self, vector: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:

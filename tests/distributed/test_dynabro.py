@@ -6,6 +6,7 @@ import io
 import itertools
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 from dynabro_cli import RunSpec, make_switching, simulate
 from dynabro_cli.components.methods._api import MethodSetting
@@ -218,10 +220,11 @@ class Small(nn.Module):
         super().__init__()
         self.frozen = nn.Linear(3, 3).requires_grad_(False)
         self.norm, self.used, self.unused = nn.BatchNorm1d(3), nn.Linear(3, 1), nn.Linear(2, 2)
+        self.table = nn.Embedding(4, 3, sparse=True)
         self.to(dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.used(self.norm(self.frozen(x)))
+        result: Tensor = self.used(self.norm(self.frozen(x)) + self.table(torch.arange(len(x)) % 4))
         return result
 
 
@@ -295,12 +298,20 @@ def test_ranks_stay_equal(
         assert max(zero["suspects"]) == zero["suspects"][-1]
 
 
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: nn.Linear(2, 1),
+    "ddp": lambda: nn.parallel.DistributedDataParallel(nn.Linear(2, 1)),
+    "ddp inside": lambda: nn.Sequential(nn.parallel.DistributedDataParallel(nn.Linear(2, 1))),
+    "frozen": lambda: nn.Linear(2, 1).requires_grad_(False),
+    "fsdp": lambda: FullyShardedDataParallel(nn.Linear(2, 1), device_id=torch.device("cpu")),
+}
+
+
 def refused(rule: str, model: str, parameters: dict[str, Any]) -> str:
     """The error."""
-    linear = nn.Linear(2, 1)
-    wrapped = linear if model == "linear" else nn.parallel.DistributedDataParallel(linear)
+    made = MODELS[model]()
     with pytest.raises(SpecError) as error:
-        DynaBRO(wrapped, rule, **({"byzantine": 1, "budget": 10} | parameters))
+        DynaBRO(made, rule, **({"byzantine": 1, "budget": 10} | parameters))
     return str(error.value)
 
 
@@ -316,7 +327,10 @@ def refused(rule: str, model: str, parameters: dict[str, Any]) -> str:
         ("cwtm", "linear", {"jmax": -1}, "jmax.*-1"),
         ("cwtm", "linear", {"byzantine": 2}, "byzantine=2: "),
         ("cwtn", "linear", {}, "unknown aggregator"),
-        ("cwtm", "ddp", {}, "model=DistributedDataParallel: .* Try: model.module"),
+        ("cwtm", "ddp", {}, "model=DistributedDataParallel: .* Try: the model inside"),
+        ("cwtm", "ddp inside", {}, "model=Sequential: DistributedDataParallel combines"),
+        ("cwtm", "fsdp", {}, "FullyShardedDataParallel combines"),
+        ("cwtm", "frozen", {}, "no parameter requires a gradient"),
     ],
 )
 def test_errors(
