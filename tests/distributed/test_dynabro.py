@@ -60,7 +60,7 @@ MORE = {
     "centered clipping": Case("centered-clipping:tau=1", {"jmax": 4}),
     "nnm": Case("nnm+cwmed", {"jmax": 4, "filter": "adaptive", "tau": 1.0}),
     "dnc": Case("dnc", {"jmax": 2}),
-    "mfm": Case("mfm:threshold=2", {"jmax": 2}),
+    "mfm": Case("mfm:threshold=6", {"jmax": 2}),
     "no levels": Case("cwmed", {"jmax": 0}),
 }
 """Cases for a thorough test: rules by Gram matrices, with states, and with draws."""
@@ -131,11 +131,13 @@ class Job:
 def trained(case: Case) -> dict[str, Any]:
     """A rank's results."""
     job = Job(case, dist.get_rank())
+    start = nn.utils.parameters_to_vector(job.model.parameters()).clone()
     steps = [job.round() for _ in range(ROUNDS)]
     return {
         "steps": [(step.level, step.accepted, step.mini_batches) for step in steps],
         "losses": [float(step.loss) for step in steps],
         "spent": job.dynabro.spent,
+        "moved": float((nn.utils.parameters_to_vector(job.model.parameters()) - start).norm()),
         "model": job.model.state_dict(),
     }
 
@@ -176,6 +178,7 @@ def check(case: Case, mine: dict[str, Any]) -> None:
     assert mine["steps"] == [(one.level, one.accepted, one.cost) for one in rounds]
     assert len(rounds) == ROUNDS
     assert mine["spent"] == spec.budget
+    assert mine["moved"] > 0.1
     for key, tensor in safetensors.torch.load(weights.data).items():
         torch.testing.assert_close(mine["model"][key], tensor, rtol=0, atol=1e-5)
 
