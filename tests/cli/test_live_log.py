@@ -24,6 +24,7 @@ from dynabro_cli.runs.executors import live_log
 from dynabro_cli.runs.trackers import Described
 from tests.cli.conftest import Dynabro
 from tests.faults.processes import of_place, within
+from tests.own import fresh
 from tests.runs.store.made import read
 from tests.tables import each_row
 
@@ -401,8 +402,8 @@ def test_runs_without_a_score(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (kind, key, final, status) == ("end", row["run_key"], {}, "FINISHED")
     plugin = folder / "breaks.py"
     plugin.write_text(BREAKS)
-    dynabro_cli.load_plugin(plugin)
-    with pytest.raises(DynabroError, match="too late"):
+    with fresh(), pytest.raises(DynabroError, match="too late"):
+        dynabro_cli.load_plugin(plugin)
         dynabro_cli.run(
             spec | {"attack": "breaks", "workers": 3, "byzantine": 1}, quiet=True, log=["mlflow:x"]
         )

@@ -177,7 +177,7 @@ def named_in(report: str) -> tuple[list[str], list[str], list[str]]:
     data = json.JSONDecoder().raw_decode(script)[0]
     (task,), columns = data["content"]["tasks"], data["content"]["fields"]
     (chart,) = data["charts"]
-    assert chart["scores"]["title"]["text"] == task["notes"]
+    assert " ".join(chart["scores"]["title"]["text"]) == " ".join(task["notes"])
     labels = []
     for cell in data["content"]["cells"]:
         values = {

@@ -164,7 +164,6 @@
 
   get("task").append(...tasks.map((one, k) => make("option", { value: k }, one.name)));
   function start(number) {
-    get("notes").textContent = tasks[number].notes.map((line) => `${line}. `).join("");
     const bound = charts[number].scores.params.filter((given) => given.bind);
     Object.assign(state, { task: number, shown: PAGE, sort: 0, chosen: Object.fromEntries(bound.map((given) => [given.name, given.value])) });
     update();

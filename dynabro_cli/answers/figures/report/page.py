@@ -10,6 +10,7 @@ import itertools
 import json
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -24,6 +25,8 @@ COLOURS = 13
 """Colours of the page."""
 CURVES = {"input": "range", "min": 1, "max": 12, "step": 1, "name": "curves of a colour"}
 """The control of the number of curves."""
+PHONE = 60
+"""Letters of a chart's title that fit a phone."""
 LABEL = "label"
 """The column that names a cell: every cell has a colour."""
 
@@ -138,6 +141,8 @@ def _control(
     color = {"field": "series", "type": "nominal", "legend": {"title": None}}
     gap = task["metric"] == "gap"
     scale: Spec = {"type": "log", "clamp": True} if gap else {"zero": False}
+    lines = [part for line in task["notes"] for part in textwrap.wrap(line, PHONE)]
+    spec["title"] = {"text": lines, "anchor": "start", "fontWeight": "normal"}
     for view in spec["concat"]:
         view["transform"] = shown + view["transform"]
         view["encoding"]["color"] = color
