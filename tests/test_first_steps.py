@@ -28,4 +28,4 @@ def test_from_a_picture_to_a_rule_in_a_sweep() -> None:
     assert "against: 16 runs in results.db: 16 finished" in done.stdout
     assert "plots/against.png" in done.stdout
     assert done.stdout.count("my-rule ") >= 4
-    assert done.stderr.count("s of wall time") == 3
+    assert done.stderr.count("s of wall time") == 4

@@ -402,9 +402,9 @@ def test_runs_without_a_score(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (kind, key, final, status) == ("end", row["run_key"], {}, "FINISHED")
     plugin = folder / "breaks.py"
     plugin.write_text(BREAKS)
-    with fresh(), pytest.raises(DynabroError, match="too late"):
+    broken = spec | {"attack": "breaks", "workers": 3, "byzantine": 1}
+    with fresh():
         dynabro_cli.load_plugin(plugin)
-        dynabro_cli.run(
-            spec | {"attack": "breaks", "workers": 3, "byzantine": 1}, quiet=True, log=["mlflow:x"]
-        )
+        with pytest.raises(DynabroError, match="too late"):
+            dynabro_cli.run(broken, quiet=True, log=["mlflow:x"])
     assert (sent[-1][0], sent[-1][2], sent[-1][4]) == ("end", {}, "FAILED")

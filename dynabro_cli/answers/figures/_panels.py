@@ -250,7 +250,7 @@ def draw_curves(
         scattered |= bool(alone.any())
         # up to the last such point: pieces of a mean between pieces of runs cannot be read
         alone = np.logical_or.accumulate(alone) & np.logical_or.accumulate(alone[::-1])[::-1]
-        beside = np.convolve(alone, [1, 1, 1], "same") > 0  # a line needs two points
+        beside = np.convolve(alone, [1, 1, 1])[1:-1] > 0  # a line needs two points
         parts = np.where(beside[:, None] & np.isfinite(runs), runs, np.nan)
         axes.plot(curve[x], parts, color=line.color, linestyle=line.dash, linewidth=0.5)
         least = curve["mean"].mask(alone, runs.min(1))

@@ -16,6 +16,7 @@ import pytest
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+import dynabro_cli
 from dynabro_cli.answers.analysis.metrics import METRICS
 from dynabro_cli.answers.analysis.results import Results
 from dynabro_cli.answers.figures import _make
@@ -682,3 +683,11 @@ def test_too_many_panels_are_refused_before_evaluations_are_read(
     monkeypatch.setattr(Results, "_rows", lambda *_: pytest.fail("evaluations are read"))
     outcome = dynabro("plot", "curves", "--facet", "learning_rate")
     assert (outcome.code, "has 13 values, and 12 panels can be read" in outcome.err) == (2, True)
+
+
+def test_a_curve_of_two_points(folder: Path, dynabro: Dynabro) -> None:
+    for seed in (0, 1):
+        spec = {"task": "digits", "model": "logistic", "method": "sgd", "budget": 5, "seed": seed}
+        dynabro_cli.run({**spec, "eval_every": 5}, quiet=True)
+    assert dynabro("plot", "curves").code == 0
+    assert len(pd.read_csv("plots/curves.csv")) == 2
