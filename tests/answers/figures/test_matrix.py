@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib.container import BarContainer
 
 from dynabro_cli.answers.analysis.columns import method_label
 from dynabro_cli.answers.analysis.paired_tests import holm, paired, student
@@ -176,7 +177,8 @@ def test_names_colours_and_order(
     (panel,) = (axes for axes in figure.axes if axes.has_data())
     assert [tick.get_text() for tick in panel.get_xticklabels()] == ["ipm", "alie"]
     assert "red" in {line.get_color() for line in panel.lines}
-    assert all(container.lines[0].get_linestyle() == "None" for container in panel.containers)
+    bars = [each for each in panel.containers if isinstance(each, BarContainer)]
+    assert {tuple(bar.get_facecolor()[:3]) for bar in bars[1].patches} == {(1, 0, 0)}
     for option, text in (("label", "nmm=Ours"), ("colour", "nmm=red"), ("order", "nmm")):
         problem = dynabro("plot", "mine", "--db", str(rules), f"--{option}", text)
         assert (problem.code, problem.problems[0].partition(". Try")[0]) == (
