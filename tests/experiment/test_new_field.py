@@ -88,7 +88,7 @@ def test_a_row_makes_a_field(copy: Path, tmp_path: Path) -> None:
     options, _, after, _, cells, _, log, _, planned = outputs(
         tmp_path,
         copy,
-        ("run", "--help"),
+        ("run", "--help-all"),
         RUN,
         keys,
         (*RUN, "--word", "mine"),
