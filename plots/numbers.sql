@@ -166,6 +166,26 @@ SELECT sweep AS "grid", count(*) AS "runs here", planned(sweep) AS "of",
        printf('%.1f h', sum(wall_seconds) / 3600) AS "time of all runs", printf('%.0f s', avg(wall_seconds)) AS "mean of a run"
 FROM counted WHERE sweep IS NOT NULL AND status IN ('finished', 'diverged') GROUP BY sweep ORDER BY sweep;
 
+-- query: overview_missing
+WITH grids (place, page, sweep, setting, alike) AS (VALUES
+       (1, 'figures/history-dependence.md', 'history-dependence', 'seeds=0..2', 'history-dependence'),
+       (2, 'figures/within-rounds.md', 'mnist-sf-cwtm-computations', 'seeds=0..4', 'mnist-sf-cwtm-computations'),
+       (3, 'figures/many-workers.md', 'many-workers', '', ''),
+       (4, 'readings.md', 'mnist-readings', '', 'mnist-readings'), (5, 'readings.md', 'mnist-honest-memory', '', 'mnist-readings'),
+       (6, 'readings.md', 'digits-readings', '', 'digits-periodic'),
+       (7, 'figures/dynamic-rounds.md', 'digits-dynamic-rounds', '', 'digits-dynamic-rounds'),
+       (8, 'figures/dynamic-rounds.md', 'mnist-dynamic-rounds', '', 'mnist-sf-cwtm-computations'),
+       (9, 'figures/cifar10.md', 'cifar10-quarter-b64', '', 'cifar10-quarter-b64'),
+       (10, 'figures/cifar10.md', 'cifar10-ipm-cwmed', '', '')),
+     -- a folder of images has another name in each place, so these runs are counted, not looked up
+     lacking AS (SELECT *, iif(sweep = 'cifar10-quarter-b64', planned(sweep) - (SELECT count(*) FROM counted WHERE counted.sweep = grids.sweep),
+                               missing(sweep, setting)) AS n,
+                        (SELECT avg(wall_seconds) FROM counted WHERE counted.sweep = alike) AS seconds FROM grids)
+SELECT printf('[%s](%s)', replace(replace(page, 'figures/', ''), '.md', ''), page) AS "page", n AS "missing runs",
+       iif(seconds IS NULL, 'not measured', printf('%.1f h', n * seconds / 3600)) AS "about",
+       printf('`dynabro sweep %s%s`', sweep, iif(setting = '', '', ' --set ' || setting)) AS "command"
+FROM lacking WHERE n > 0 ORDER BY place;
+
 -- query: gpu_runs
 SELECT sum(n) AS n, group_concat('`' || sweep || '`', ' and ') AS sweeps, max(gpu) AS gpu
 FROM (SELECT sweep, count(*) AS n, max(substr(device, instr(device, ' ') + 1)) AS gpu FROM counted

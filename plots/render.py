@@ -199,6 +199,14 @@ def connected(database: Path) -> sqlite3.Connection:
         lambda text: math.inf if text == "static" else float(text.partition("K=")[2] or "nan"),
     )
     connection.create_function("planned", 1, _planned)
+    keys = {row[0] for row in connection.execute("SELECT run_key FROM counted WHERE wall_seconds")}
+    connection.create_function(
+        "missing",
+        2,
+        lambda name, setting: len(
+            {run.key for run in plan(load_sweep(name, [setting] if setting else [])).runs} - keys
+        ),
+    )
     connection.create_function("normal_quantile", 1, lambda p: float(norm.ppf(p)))
     connection.create_function("ln_", 1, math.log)
     for name, count, function in (
