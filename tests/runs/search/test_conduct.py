@@ -22,7 +22,7 @@ from sqlalchemy import text
 from dynabro_cli.answers.analysis.search_findings import code_of, findings, in_words
 from dynabro_cli.core.errors import RunError, SpecError
 from dynabro_cli.core.registration import plugins
-from dynabro_cli.runs.search import conduct
+from dynabro_cli.runs.search import conduct, study_in_progress
 from dynabro_cli.runs.store.care.check import check
 from dynabro_cli.runs.store.care.merge import merge
 from dynabro_cli.runs.store.care.thin import thin
@@ -106,7 +106,8 @@ def test_a_search_waits_for_a_server_that_drops_its_connections(
     name: str, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of every fifth of a search's transactions of one kind."""
-    real, calls = getattr(conduct, name), itertools.count()
+    module = conduct if name == "file_text" else study_in_progress
+    real, calls = getattr(module, name), itertools.count()
 
     def cutting(*arguments: Any) -> Any:
         if next(calls) % 5 == 0:
@@ -116,7 +117,7 @@ def test_a_search_waits_for_a_server_that_drops_its_connections(
     search = small(SAMPLERS[1][0])
     make(search, postgres, Watch(end_at=100))
     with monkeypatch.context() as patch:
-        patch.setattr(conduct, name, cutting)
+        patch.setattr(module, name, cutting)
         make(search, postgres)
     assert next(calls) > 0
     make(search, tmp_path / "whole.db")
