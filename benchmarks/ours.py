@@ -64,7 +64,7 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        self.data = self.both = 0.0
+        self.drawing = self.reading = self.both = 0.0
         self.gradients = 0
 
     def install(self) -> None:
@@ -76,7 +76,7 @@ class Watch:
         def watched_batches(problem: Any, drawn: Any, source: Any) -> Any:
             before = time.perf_counter()
             inputs, labels = batches(problem, drawn, source)
-            self.data += time.perf_counter() - before
+            self.reading += time.perf_counter() - before
             self.gradients += len(drawn.computations) * len(labels)
             return inputs, labels
 
@@ -84,13 +84,13 @@ class Watch:
         def watched_draws(*arguments: Any) -> Any:
             before = time.perf_counter()
             drawn = draws(*arguments)
-            self.data += time.perf_counter() - before
+            self.drawing += time.perf_counter() - before
             return drawn
 
         @functools.wraps(gradients)
         def watched_gradients(*arguments: Any, **keywords: Any) -> Any:
             before = time.perf_counter()
-            total = gradients(*arguments, **keywords)
+            total = gradients(*arguments, **keywords)  # it reads the mini-batches that were drawn
             self.both += time.perf_counter() - before
             return total
 
@@ -99,14 +99,18 @@ class Watch:
 
     def reset(self) -> None:
         """Restart from zero."""
-        self.data = self.both = 0.0
+        self.drawing = self.reading = self.both = 0.0
         self.gradients = 0
 
     def phases(self, total: float) -> dict[str, float]:
         """Return the seconds of mini-batches, of gradients without them, and of the rest of
         ``total``.
         """
-        return {"data": self.data, "gradients": self.both - self.data, "rest": total - self.both}
+        return {
+            "data": self.drawing + self.reading,
+            "gradients": self.both - self.reading,
+            "rest": total - self.both - self.drawing,
+        }
 
 
 def whole_run(

@@ -3,14 +3,13 @@
 import csv
 import math
 from pathlib import Path
-from pydoc_data.topics import topics
 
 import numpy as np
 from scipy.stats import t
 
 METHODS, SEEDS, RATES = ("mean", "clipping", "cwtm", "dynabro"), "012", ("0.1", "0.3", "1.0", "3.0")
 FAULTS, MARGIN = ("0.0", "0.001", "0.01", "0.1"), 0.1
-GUESS = math.log(len(set("".join(topics.values()))))  # the loss of a uniform guess
+GUESS = math.log(103)  # the loss of a uniform guess: Python 3.11's help pages have 103 characters
 
 with open(Path(__file__).with_name("distributed.csv"), newline="") as file:
     RUNS = {
