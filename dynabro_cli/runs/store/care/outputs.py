@@ -92,6 +92,8 @@ class Output:
         with self.errors():
             try:
                 path = self.target.resolve()
+                if path.is_symlink():  # Python 3.13 does not raise
+                    raise ValueError("a circle of links")
             # a circle of links, or a name that no file can have
             except (RuntimeError, ValueError) as error:
                 raise CannotWriteError(

@@ -78,6 +78,8 @@ def _checked(name: str) -> Path:
         path.exists()
         if not path.resolve().name:
             raise ValueError("it is the root folder")
+        if path.resolve().is_symlink():  # Python 3.13 does not raise
+            raise ValueError("a circle of links")
         name.encode()
     except UnicodeEncodeError as error:
         raise CannotWriteError(
