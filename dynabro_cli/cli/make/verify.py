@@ -229,11 +229,11 @@ def rate(
     """Measure how the mean squared gradient depends on T, on delta and on dynamic rounds, and
     compare with the theorems' exponents.
 
-    For delta and dynamic rounds, the exponent is of the excess over delta = 0 and over static
-    identities, at the same seed. A line is consistent if the 95% interval of its exponent holds the
-    exponent that the theorem's bound has over the same points. Each line has a null control: the
-    same rounds without Byzantine workers and without noise. If the control is consistent, too, the
-    line says nothing. 'optimum' starts where the control's gradient is 0.
+    With delta, the excess over delta = 0 at the same seed is fitted. With dynamic rounds, it is
+    the excess over static identities. A line is consistent if the 95% interval of its exponent
+    holds the exponent that the theorem's bound has over the same points. Each line has a null
+    control: the same rounds without Byzantine workers and without noise. If the control is
+    consistent, too, the line says nothing. 'optimum' starts where the control's gradient is 0.
 
     The command makes the runs of the sweep verify-rate that are not stored yet, then fits exponents
     to them. The same command resumes an interrupted one. 'dynabro plot rate' draws the points.
