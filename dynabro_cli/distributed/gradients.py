@@ -41,7 +41,8 @@ def aggregate_gradients(
 
     Raises:
         SpecError: As ``RobustState`` raises it. Or DistributedDataParallel has already averaged the
-            gradients, or the rule remembers earlier calls and only its text is given.
+            gradients, or the rule remembers earlier calls and only its text is given, or it needs
+            the server's gradient.
     """
     if isinstance(model, DistributedDataParallel) and model.require_forward_param_sync:
         raise SpecError(
@@ -55,6 +56,12 @@ def aggregate_gradients(
     if byzantine not in (None, state.byzantine):
         raise SpecError(
             f"byzantine={byzantine}: the state has {state.byzantine}. Try: leave it out"
+        )
+    if state.rule.needs_server:
+        raise SpecError(
+            f"rule={state.text!r}: it needs the server's gradient. Try: "
+            f"RobustState({state.text!r}, byzantine={state.byzantine})"
+            ".aggregate(gradient, server=trusted_gradient)"
         )
     parameters = [*(model.parameters() if isinstance(model, nn.Module) else model)]
     if not parameters:

@@ -153,5 +153,6 @@ def test_errors_say_what_to_type(world: World) -> None:
         assert lines[0].startswith("byzantine=None")
         assert lines[1].startswith("byzantine=0: ")
         assert "cwtm" in lines[2]
-        assert "server" in lines[3]
+        assert lines[3].startswith("rule='fltrust': it needs")
+        assert ".aggregate(gradient, server=" in lines[3]
         assert len(lines) == 4
