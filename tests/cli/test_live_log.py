@@ -25,6 +25,7 @@ from dynabro_cli.runs.trackers import Described
 from tests.cli.conftest import Dynabro
 from tests.faults.processes import of_place, within
 from tests.own import fresh
+from tests.runs.search.made import SMALL
 from tests.runs.store.made import read
 from tests.tables import each_row
 
@@ -168,6 +169,17 @@ def test_two_jobs_and_python(dynabro: Dynabro) -> None:
     equal("tensorboard", "gap", "mine")
 
 
+def test_a_search(dynabro: Dynabro) -> None:
+    """Trials and repetitions, whose runs are those of a sweep of the search's name."""
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("optuna")
+    Path("small.yaml").write_text(SMALL)
+    words = ("search", "small.yaml", "--set", "trials=4", "--quiet", "--log", "tensorboard:tb")
+    assert dynabro(*words).code == 0
+    assert len(stored("gap")) > 8
+    equal("tensorboard", "gap", "small")
+
+
 @each_row(
     ("text", "code", "problem"),
     [
@@ -185,7 +197,11 @@ def test_what_is_refused(
     pytest.importorskip("tensorboard")
     monkeypatch.setitem(sys.modules, "mlflow", None)  # as if it were not installed
     Path("file").write_text("")
-    for words in (RUN, ("sweep", "mnist-sf-cwtm", "--dry-run")):
+    for words in (
+        RUN,
+        ("sweep", "mnist-sf-cwtm", "--dry-run"),
+        ("search", "worst-adversary", "--dry-run"),
+    ):
         outcome = dynabro(*words, "--log", text)
         assert (outcome.code, len(outcome.problems)) == (code, 1), outcome
         assert outcome.problems[0].startswith(problem)

@@ -52,7 +52,7 @@ REPEATED = "their trials are repeated"
 """A note, if trials were made with other code."""
 
 
-@making({}, without=("tags", "note", "log"))
+@making({}, without=("tags", "note"))
 def search(
     name: SearchName,
     *,

@@ -17,6 +17,7 @@ from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.runs.executors._api import Outcome
 from dynabro_cli.runs.executors.backend import Places
 from dynabro_cli.runs.executors.ledger import Job, Ledger, Slot
+from dynabro_cli.runs.executors.live_log import Logged
 from dynabro_cli.runs.executors.scheduler import Scheduler
 from dynabro_cli.runs.executors.sweep import slots_of
 from dynabro_cli.runs.search.study import Study
@@ -158,11 +159,13 @@ def conduct(
         executor=options.executor,
         text=text,
     )
-    ledger = SearchLedger([], options, files, watcher, sharing=places.sharing)
+    logged = Logged(watcher, options)
+    ledger = SearchLedger([], options, files, logged, sharing=places.sharing)
     with (
         contextlib.closing(kept),  # after the end of the sweep's row is written
         entry,
         heartbeats(engine, [*(slot.recorder.owner for slot in slots), entry.owner]),
+        contextlib.closing(logged),
     ):
         again = {"retry_failed": options.retry_failed, "rerun_changed": rerun}
         ledger.studies = [
