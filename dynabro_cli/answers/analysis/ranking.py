@@ -128,7 +128,8 @@ class Ranking(NamedTuple):
             return f"{where}no best worst case: {lacks}."
         if missing:
             where += f"of {len(rows)} of {len(rows) + len(missing)} rows ({lacks}), "
-        ordered = rows.sort_values("worst", ascending=not self.higher, kind="stable")
+        orders = [not self.higher, True]
+        ordered = rows.sort_values(["worst", "mean_rank"], ascending=orders, kind="stable")
         best, second = ordered.iloc[0], ordered.iloc[1]
         leads = first[(first["row"] == best["row"]) & (first["best"] | first["tied"])]
         count, column = first["column"].nunique(), second["worst_column"]
@@ -150,7 +151,14 @@ class Ranking(NamedTuple):
             f"{row['worst']:.3g}" + (f" under {row['worst_column']}" if count > 1 else "")
             for row in (best, second)
         )
-        if p <= LEVEL:
+        under = first["column"] == best["worst_column"]
+        cell = first[under & (first["row"] == best["row"])].iloc[0]
+        if count > 1 and cell["diverged"] == cell["n"]:
+            spread = (
+                f"no row withstands every column: in the best worst case, {best['row']} with {a}, "
+                "all runs diverge."
+            )
+        elif p <= LEVEL:
             what = "has the best worst case," if count > 1 else "is best, with"
             spread = f"{best['row']} {what} {a}; {second['row']} follows with {b} ({test})."
         else:

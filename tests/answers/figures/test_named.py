@@ -140,6 +140,27 @@ def test_a_winner_needs_a_test(
     assert f"after Holm over {len(attacks)} test" in err
 
 
+def test_worst_cases_in_which_all_runs_diverge_have_no_winner(
+    folder: Path, dynabro: Dynabro
+) -> None:
+    """The row that is named is then the one with the best ranks."""
+    rules = (("aggregator=gm",), ("aggregator=cwtm",))
+    attacks = ("alie", "ipm")
+    store(folder, *((*rule, "seeds=0..3", f"attack={name}") for rule in rules for name in attacks))
+    for change in (
+        "status = 'diverged' WHERE attack = 'ipm'",
+        "final_accuracy = 0.6 + 0.2 * (aggregator = 'cwtm') WHERE attack = 'alie'",
+    ):
+        made.change(folder / "results.db", f"UPDATE runs SET {change}")
+    err = " ".join(dynabro("compare", "--all", "rule").err.split())
+    assert (
+        "no row withstands every column: in the best worst case, cwtm with 0.1 under ipm, all runs "
+        "diverge. cwtm is best, or tied with the best, in 2 of 2 columns." in err
+    )
+    made.change(folder / "results.db", "UPDATE runs SET status = 'finished' WHERE seed = 0")
+    assert "no row withstands" not in dynabro("compare", "--all", "rule").err
+
+
 def test_a_test_that_does_not_exist_names_no_winner(folder: Path, dynabro: Dynabro) -> None:
     store(folder, ("aggregator=gm", "seeds=0"), ("aggregator=cwtm", "seeds=0"))
     err = dynabro("compare", "--all", "rule").err
