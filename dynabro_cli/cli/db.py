@@ -118,8 +118,9 @@ def thin(
 ) -> None:
     """Copy the results of an SQLite database to a smaller file, to give away or publish.
 
-    Every K-th row of rounds is kept, and the histogram of Byzantine workers over all rounds. Runs
-    without a result are skipped. The database itself does not change.
+    Every K-th row of rounds is kept, and the histogram of Byzantine workers over all rounds. The
+    labels of each worker's samples, and runs without a result, are left out. The database itself
+    does not change.
 
     Example: dynabro db thin small.db --every 100 --where "task <> 'quadratic'" --anonymous
     """

@@ -167,6 +167,24 @@ def test_all_else_is_as_it_was(filled: Path, target: Path) -> None:
     assert read(target, "PRAGMA journal_mode") == [("delete",)]
 
 
+def test_labels_of_workers_are_left_out_of_thinned_runs(filled: Path, target: Path) -> None:
+    labelled = "SELECT DISTINCT run_id FROM worker_labels ORDER BY 1"
+    every = [(run,) for run in (1, 2, 3, 4, 5)]
+    change(filled, "INSERT INTO worker_labels SELECT id, 0, 1, 2 FROM runs WHERE id <= 5")
+    digest(filled)
+    again = target.with_name("again.db")
+    for where, left in (("seed = 1", every[1:]), (None, [])):
+        thin(str(filled), target, 4, where=where)
+        assert read(target, labelled) == left
+        assert check(str(target)).problems == []
+        thin(str(target), again, 6, where=where)  # of its thinned runs nothing changes
+        assert read(again, labelled) == left
+        target.unlink()
+        again.unlink()
+    thin(str(filled), target, 1)
+    assert read(target, labelled) == every
+
+
 def test_runs_that_are_not_meant_keep_all(filled: Path, target: Path) -> None:
     where = "seed = 1 OR id IN (SELECT run_id FROM rounds WHERE round = 5 AND run_id = 5)"
     thin(str(filled), target, 5, where=where)

@@ -39,6 +39,7 @@ from dynabro_cli.runs.store.tables import (
     sweeps,
     trials,
     verified_kappa,
+    worker_labels,
 )
 from dynabro_cli.runs.store.write import row_digests
 
@@ -109,9 +110,10 @@ def thin(
     multiple of ``every``.
 
     Each run's first and last round are copied, too. ``byzantine_counts`` has the histogram of
-    Byzantine workers over all rounds; ``identities`` and ``recovery`` do not change. A run that was
-    thinned before is thinned further if ``every`` is a multiple of its ``rounds_every``; otherwise
-    it keeps its rows. The copy has only dynabro's tables.
+    Byzantine workers over all rounds; ``identities`` and ``recovery`` do not change.
+    ``worker_labels``, the largest table if there are hundreds of workers, is left out. A run that
+    was thinned before is thinned further if ``every`` is a multiple of its ``rounds_every``;
+    otherwise it keeps its rows. The copy has only dynabro's tables.
 
     Args:
         database: A path or URL; it is only read.
@@ -262,9 +264,11 @@ def _fill(
     _copy(connection, verified_kappa, "TRUE")
     _copy(connection, diffs, "sha256 IN (SELECT git_diff FROM thin.runs)")
     rows = 0
-    for done, (run, step, _, pointed) in enumerate(plan):
+    for done, (run, step, unfit, pointed) in enumerate(plan):
         progress(done, len(plan))
         rows += _copy_run(connection, run, step, pointed)
+        if step == 1 or unfit:
+            _copy(connection, worker_labels, "run_id = ?", (run,))
     progress(len(plan), len(plan))
     kept = sum(bool(unfit) for _, _, unfit, _ in plan)
     return Thinned(len(plan), kept, runs_before - len(plan), rows_before, rows, size)
@@ -288,7 +292,7 @@ def _copy_run(connection: sqlite3.Connection, run: int, every: int, points: bool
         )
         connection.execute("UPDATE thin.runs SET rounds_every = ? WHERE id = ?", (every, run))
     for table in row_digests.RUN_TABLES:
-        if table not in (rounds, byzantine_counts, evaluations):
+        if table not in (rounds, byzantine_counts, evaluations, worker_labels):
             _copy(connection, table, "run_id = ?", (run,))
     _copy(connection, evaluations, "run_id = ?", (run,), {} if points else {"x": "NULL"})
     return count
