@@ -1,6 +1,14 @@
 """Test loss of a small GPT whose ranks' gradients have flipped bits, as from faulty hardware.
 
 Type: torchrun --nproc-per-node 4 docs/distributed_example.py METHODS RATES FAULTS SEEDS [BUDGET]
+
+These commands made distributed.csv, on Python 3.11; the help pages depend on its version::
+
+    example="torchrun --nproc-per-node 4 docs/distributed_example.py"
+    $example mean,clipping,cwtm,dynabro 0.1,0.3,1,3 0 10
+    $example mean,clipping,dynabro 1 0,0.001,0.01,0.1 0,1,2
+    $example cwtm 0.3 0,0.001,0.01,0.1 0,1,2
+    $example mean,dynabro 0.3 0,0.001,0.01,0.1 0,1,2
 """
 
 import itertools

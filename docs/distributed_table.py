@@ -1,4 +1,6 @@
-"""Print the tables of distributed.md from distributed.csv."""
+"""Print three tables from distributed.csv: the losses by learning rate, the table of
+distributed.md, and the same with the learning rate 0.3 for mean and dynabro.
+"""
 
 import csv
 import math

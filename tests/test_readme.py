@@ -312,7 +312,6 @@ for file in given-*; do dynabro sweep $file; done
 GIVEN = {
     "../README": f"{LOGISTIC} 20",  # for the demo
     "database": f"{LOGISTIC} 20; {LOGISTIC} 30 --db from-another-machine.db",
-    "distributed": "",
     "export": SWEEPS + "sed -n 1,4p given-aa > mine.yaml; export WANDB_MODE=offline",
     "extending": SWEEPS + "cat given-* | sed -n 1,4p > mine.yaml",
     "first-comparison": "",
