@@ -8,11 +8,12 @@ import importlib.util
 import os
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from random import Random
 from types import ModuleType
+from typing import Any
 
 import pytest
 from scipy.stats import ttest_rel
@@ -151,6 +152,121 @@ def test_no_finding_is_typed(render: ModuleType) -> None:
     words = re.sub(r"\{\{.*?\}\}", "", "\n\n".join(render.pages().values()), flags=re.DOTALL)
     words = re.sub(r"\*\*The paper:\*\*.*?(?=\*\*Here|\n\n)", "", words, flags=re.DOTALL)
     assert set(re.findall(r"(?<![\w.])\d+\.\d+", words)) <= PARAMETERS
+
+
+class Found:
+    """Results of the queries of ``plots/``: first rows by query, and verdicts by claim."""
+
+    def __init__(self, renderer: Any) -> None:
+        self.tables = renderer._rows
+        self.claims = {claim.name: claim for claim in renderer.claims}
+
+    def __getattr__(self, query: str) -> Any:
+        return self.tables[query][0]
+
+    def verdicts(self, figure: str, reading: str) -> list[str]:
+        """Verdicts on a figure in a reading."""
+        claims = (claim for claim in self.claims.values() if figure in claim.figures)
+        return sorted(claim.readings[reading][0] for claim in claims)
+
+    def means(self, figure: str, reading: str, method: str) -> list[float]:
+        """Mean accuracies of a method by switching rate, from a table."""
+        return [
+            float(row[name].split()[0])
+            for row in self.tables["reading_means"]
+            if row["figure"].startswith(figure)
+            and row["reading"] == reading
+            and row["method"].startswith(method)
+            for name in ("K = 5", "10", "20", "100", "static")
+        ]
+
+
+def ratio(text: str) -> float:
+    """The ratio of a text such as ``3 of 10``."""
+    part, whole = text.split(" of ")
+    return int(part) / int(whole)
+
+
+def ends(text: str) -> list[float]:
+    """Both numbers of a text such as ``0.1 to 0.2``."""
+    return [float(number) for number in text.split(" to ")]
+
+
+LINES: dict[str, Callable[[Found], bool]] = {
+    "In this interpretation, three of the paper's four statements on Figure 1 hold on MNIST, and "
+    "one is undecided. [Many other interpretations](plots/readings.md) were tried.": lambda found: (
+        found.verdicts("mnist-sf-cwtm", "message") == ["agrees"] * 3 + ["undecided"]
+    ),
+    "If the sign flips enter where the paper's Appendix E puts them, momentum still "
+    "learns.": lambda found: min(found.means("1: SF", "gradient", "momentum")) > 0.88,
+    "Under the paper's attacks, DynaBRO is stable if workers switch between rounds "
+    "only.": lambda found: (
+        found.claims["fig1-stable"].verdict == "agrees"
+        and all(
+            max(means) - min(means) < 0.01
+            for figure in ("1: SF", "6: ALIE")
+            for means in [found.means(figure, "message", "DynaBRO")]
+        )
+    ),
+    "If they switch often within rounds, DynaBRO fails, and the paper's filter hardly ever "
+    "acts.": lambda found: (
+        float(found.computations_ends["below"]) < 0.25
+        and ratio(found.computations_ends["option1"]) < 0.001
+    ),
+    "In Figure 1, no test separates SGD at a well-chosen learning rate from "
+    "DynaBRO.": lambda found: (
+        float(found.level["p"]) > 0.05
+        and (found.best_pairs["ahead"], found.best_pairs["behind"]) == (0, 0)
+    ),
+    "DynaBRO's long rounds pay in some cases: with a filter, under an attack that knows the "
+    "defence, and if switches are neither rare nor frequent.": lambda found: (
+        found.phase["answer"] == "yes, under `optimal-ipm` at 35, 71, 142 changes"
+        and "DynaBRO (" not in found.phase["versions"]
+    ),
+    "Tests do not separate most defences under the strongest attacks that we found. DynaBRO's "
+    "worst runs are worse than SGD's.": lambda found: (
+        2 * found.board_runs["separated"] < found.board["rows"]
+        and max(ends(found.board_runs["dynabro"])) < min(ends(found.board_runs["sgd"]))
+    ),
+    "If these attacks may also switch within rounds, only SGD behind a trimmed mean stays above "
+    "0.7.": lambda found: (
+        {
+            row["defence"]
+            for row in found.tables["board_rows"]
+            if row["within"] > "0.7"  # "-" is smaller
+        }
+        == {"SGD, cwtm", "SGD, nnm+cwtm"}
+    ),
+    "Option 2 of the paper did not learn on the one network tried, and CIFAR-10 was not run at "
+    "full size.": lambda found: (
+        found.history["option2"] < 0.15
+        and {found.claims[name].verdict for name in ("fig2-cifar", "fig8-cifar")} == {"not run"}
+    ),
+    "Runs that diverge count as guessing. Some of them [end differently]"
+    "(benchmarks/README.md#the-vector-instructions) on another type of processor.": lambda found: (
+        "each counts as 0.1" in found.sf_diverged["text"]
+    ),
+}
+"""README's lines, and what makes each true. What line 10 says of processors is
+in ``benchmarks/README.md``.
+"""
+
+
+def test_every_line_of_the_readme_has_a_finding() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Start\n")[0]
+    lines = [" ".join(line.split()) for line in re.findall(r"^\d+\. (.*(?:\n +.*)*)", text, re.M)]
+    assert lines == list(LINES)
+
+
+@pytest.mark.thorough
+def test_the_lines_of_the_readme_are_the_databases(render: ModuleType) -> None:
+    found = Found(render.Renderer(EXAMPLE))
+    assert [line for line, holds in LINES.items() if not holds(found)] == []
+    networks = sqlite3.connect(f"file:{EXAMPLE}?mode=ro", uri=True).execute(
+        "SELECT count(DISTINCT task || model) FROM runs WHERE method LIKE '%option2%' AND "
+        "task <> 'quadratic'"
+    )
+    assert networks.fetchone() == (1,)
 
 
 def words_of(text: str) -> list[str]:
