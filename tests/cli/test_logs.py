@@ -41,6 +41,17 @@ def test_every_byte_is_there_where_there_is_no_terminal(log: Path, folder: Path)
     assert (answer.returncode, answer.stdout) == (0, content)
 
 
+def test_a_reader_that_leaves_is_not_an_error(log: Path, folder: Path) -> None:
+    log.write_bytes(b"line\n" * 100_000)
+    logs = [sys.executable, "-m", "dynabro_cli", "logs", "1"]
+    with subprocess.Popen(logs, stdout=-1, stderr=-1, cwd=folder) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"line\n"
+        process.stdout.close()
+        assert process.stderr is not None
+        assert (process.stderr.read(), process.wait(60)) == (b"", 0)
+
+
 @pytest.mark.parametrize(
     ("count", "shown"),
     [

@@ -332,10 +332,11 @@ def logs(
         say(str(file))
         return
     try:
-        with file.open("rb") as lines:
-            _print_log(lines if tail is None else deque(lines, tail))
+        lines = file.open("rb")
     except OSError as error:
         raise NotFoundError(f"{file} cannot be read ({error.strerror})") from error
+    with lines:
+        _print_log(lines if tail is None else deque(lines, tail))
 
 
 def _log_of(database: str, name: str) -> Path:
