@@ -34,6 +34,7 @@ from dynabro_cli.components.tasks._api import (
     Objective,
     Task,
     TaskSetting,
+    check_memory,
     digest_of_all,
 )
 from dynabro_cli.core.limits import LARGEST_TEXT
@@ -63,6 +64,7 @@ State = tuple[int, int, int, int]
 # files that were opened since the data began to be read; None if none are being read
 _opened: dict[str, State] | None = None
 _thread: int | None = None  # the only thread whose files are noted; None for all threads
+_shipped = False  # by a task of dynabro, which reads whole files
 _hooked = False  # an audit hook cannot be removed, so a process adds one at most
 
 
@@ -83,7 +85,7 @@ def read(component: Component[Any], folder: Path, built: Task | None = None) -> 
     with contextlib.nullcontext() if file is None else _alone(file.parent):
         if file is not None and (images := _cached_images(file, place)) is not None:
             return images
-        with noting() as files:
+        with noting(shipped=component.entry.shipped) as files:
             data = task.load() if component.entry.shipped else _drawn(component, folder)
         # without files, a user's task may have read them by native code, which Python does not
         # notice
@@ -292,15 +294,18 @@ def classes_at_hand(text: str, digest: str | None) -> int | None:
 
 
 @contextlib.contextmanager
-def noting(thread: int | None = None) -> Iterator[dict[str, State]]:
+def noting(thread: int | None = None, *, shipped: bool = False) -> Iterator[dict[str, State]]:
     """Note the state of each file and folder that Python opens for reading within the context,
     except by imports; in one thread only, if it is given.
+
+    If the files are ``shipped`` tasks', such as torchvision's, ``open`` raises NotFoundError for a
+    file that does not fit into the free memory.
     """
-    global _opened, _thread, _hooked
+    global _opened, _thread, _hooked, _shipped
     if not _hooked:
         sys.addaudithook(_note)
         _hooked = True
-    _opened, _thread = {}, thread
+    _opened, _thread, _shipped = {}, thread, shipped
     try:
         yield _opened
     finally:
@@ -324,6 +329,9 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
     state = _state(path)
     if state is not None:
         _opened[path] = state
+        # what os.open opens has no mode: it is read within limits
+        if _shipped and event == "open" and arguments[1] is not None:
+            check_memory(f"{path}: its content needs", state[0])
 
 
 def _state(path: str) -> State | None:

@@ -10,6 +10,7 @@ import sqlite3
 import statistics
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from dynabro_cli.runs.store.views import VIEW_COLUMNS
@@ -53,6 +54,17 @@ def test_text_survives_csv_and_json(dynabro: Dynabro, results: Path) -> None:
     assert json.loads(dynabro("query", sql, "--json").out) == [
         {"text": text, "none": None, "big": 1e301}
     ]
+
+
+def test_cells_of_csv_are_as_they_are_stored(dynabro: Dynabro, results: Path) -> None:
+    """A carriage return does not begin a row, and what a spreadsheet may read as a formula is not
+    changed.
+    """
+    cells = ["a", "\r=1+1", "b\r\n=1", "=1+1", "+1", "-1", "@SUM(1)", "\t=1"]
+    values = ", ".join(f"(CAST(x'{cell.encode().hex()}' AS TEXT))" for cell in cells)
+    out = dynabro("query", f"WITH t(text) AS (VALUES {values}) SELECT text FROM t", "--csv").out
+    assert [text for (text,) in csv.reader(io.StringIO(out, newline=""))] == ["text", *cells]
+    assert pd.read_csv(io.StringIO(out, newline=""), dtype=str)["text"].tolist() == cells
 
 
 def test_json_is_json_where_a_number_is_infinite(dynabro: Dynabro, results: Path) -> None:

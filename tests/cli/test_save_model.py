@@ -20,6 +20,7 @@ from safetensors.torch import load, load_file, save_file
 from dynabro_cli import RunSpec, simulate
 from dynabro_cli.core import events
 from dynabro_cli.core.errors import SpecError
+from dynabro_cli.core.machine import host_memory
 from tests.cli.conftest import Dynabro
 from tests.own import fresh
 from tests.runs.store.made import read
@@ -462,6 +463,16 @@ def test_a_file_that_names_no_run_needs_a_task(dynabro: Dynabro, folder: Path) -
         evaluated(dynabro, "model.safetensors")["accuracy"],
         None,
     )
+
+
+def test_a_file_that_is_larger_than_the_memory(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes and its tensors must fit."""
+    monkeypatch.setattr(host_memory, "free_host_memory", lambda: 1999)
+    (folder / "large").write_bytes(bytes(1000))
+    outcome = dynabro("evaluate", "large", "--task", "digits", "--model", "logistic")
+    assert (outcome.code, outcome.problems) == (65, ["large is larger than the memory"])
 
 
 def test_a_file_that_cannot_be_read(dynabro: Dynabro, folder: Path) -> None:

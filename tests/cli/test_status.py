@@ -22,7 +22,7 @@ from dynabro_cli.runs.executors import interruptions
 from dynabro_cli.runs.store.open.engine import open_for_writing
 from dynabro_cli.runs.store.read import status as store_status
 from tests.cli.conftest import Dynabro
-from tests.runs.store.made import change, record, started, whole_run
+from tests.runs.store.made import change, read, record, started, whole_run
 from tests.runs.store.test_status import OTHERS, entry, half_way
 from tests.runs.store.test_sweep_entry import gone
 
@@ -95,6 +95,20 @@ def test_a_sweep_in_progress(dynabro: Dynabro, database: Path) -> None:
     assert "nothing is in progress" in lines
     change(database, "DELETE FROM sweep_runs")  # as in a copy: it is not known what was run
     assert dynabro("status").out.splitlines()[2].endswith(": 6 runs: 1 stored before")
+
+
+def test_a_sweep_that_was_killed_after_its_last_run_is_ended_by_the_same_command(
+    dynabro: Dynabro, folder: Path
+) -> None:
+    (folder / "small.yaml").write_text("name: small\nbase: {task: quadratic, budget: 20}")
+    command = ("sweep", "small.yaml", "--jobs", "0")
+    assert dynabro(*command).code == 0
+    change("results.db", "UPDATE sweeps SET status = 'running', ended_at = NULL, owner = ?", gone())
+    assert "small looks dead" in dynabro("status").out
+    for _ in range(2):
+        assert dynabro(*command).code == 0
+        assert "looks dead" not in dynabro("status").out
+    assert read("results.db", "SELECT status FROM sweeps") == [("running",), ("finished",)]
 
 
 def test_what_looks_dead(dynabro: Dynabro, database: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import os
@@ -18,8 +19,9 @@ import torch
 from PIL import Image
 from safetensors import SafetensorError
 
-from dynabro_cli.components.tasks import digits, image_folder
+from dynabro_cli.components.tasks import _api, digits, image_folder, mnist
 from dynabro_cli.components.tasks._api import REGISTRY, Images, digest_of
+from dynabro_cli.core.errors import NotFoundError
 from dynabro_cli.core.events import Checkpointed, Event, Started
 from dynabro_cli.core.registration.plugins import load_plugin
 from dynabro_cli.experiment import data, resolve
@@ -71,6 +73,22 @@ def test_any_change_of_the_arrays_is_other_data(arrays: dict[str, Any], folder: 
     assert at_hand(TASK, folder) not in (None, first)
     save(folder, np.savez_compressed)
     assert at_hand(TASK, folder) == first, "the same arrays in another file"
+
+
+def test_files_that_do_not_fit_into_memory_are_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may take no room on the disk, and torchvision reads all of them."""
+    importlib.import_module("torchvision.datasets")  # its own files do not matter
+    raw = folder / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for name, _ in mnist.CHECKSUMS:
+        (raw / name).write_bytes(bytes(1000))
+    file = raw / "train-images-idx3-ubyte"
+    os.truncate(file, 1001)
+    monkeypatch.setattr(_api, "free_host_memory", lambda: _api.COPIES * 1000)
+    with pytest.raises(NotFoundError, match=f"^{file}: its content needs about .* GB of memory"):
+        data.read(REGISTRY.parse("mnist"), folder)
 
 
 def test_data_that_have_not_changed_are_not_read_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,11 +79,16 @@ def evaluate(
 
 def _read(file: Path) -> tuple[bytes, dict[str, str]]:
     """Return the content of a file and its metadata."""
+    from dynabro_cli.core.machine.host_memory import free_host_memory
     from dynabro_cli.core.machine.strangers_files import open_regular
     from dynabro_cli.runs.store.care.models import metadata
 
     try:
         with open_regular(file) as opened:
+            free = free_host_memory()
+            # the bytes and their tensors
+            if free is not None and 2 * os.fstat(opened.fileno()).st_size > free:
+                raise MemoryError
             data = opened.read()
     except FileNotFoundError as error:
         raise NotFoundError(

@@ -93,7 +93,11 @@ def _load(parameters: Parameters, setting: TaskSetting) -> Sequence[Any]:
                 }
                 size = sum(sizes[array] for array in wanted)
                 check_memory(f"task=npz: {path}: its arrays need", size)
-                return [file[array] for array in wanted]
+                arrays = [file[array] for array in wanted]
+                # single and double precision of all values, whatever their type
+                values = sum(array.size * (2 if array.dtype == np.uint8 else 8) for array in arrays)
+                check_memory(f"task=npz: {path}: its numbers need", values)
+                return arrays
     except (NotFoundError, SpecError):
         raise
     except FileNotFoundError as error:

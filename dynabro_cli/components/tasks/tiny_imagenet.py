@@ -16,7 +16,8 @@ from dynabro_cli.components.tasks._api import (
 )
 from dynabro_cli.components.tasks.image_folder import Pictures, is_image, read_pictures
 from dynabro_cli.core.errors import NotFoundError
-from dynabro_cli.core.machine.strangers_files import files_under
+from dynabro_cli.core.limits import LARGEST_TEXT
+from dynabro_cli.core.machine.strangers_files import files_under, read_regular
 from dynabro_cli.core.registration import NoParameters
 
 FOLDER = "tiny-imagenet-200"
@@ -75,8 +76,8 @@ def find(root: Path) -> tuple[Pictures, Pictures]:
             images = files_under(root / "train" / name / "images", is_image)
             paths += images
             labels += [numbers[name]] * len(images)
-        lines = (root / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()
-        rows = [line.split("\t") for line in lines if line]
+        text = read_regular(root / "val" / "val_annotations.txt", LARGEST_TEXT).decode()
+        rows = [line.split("\t") for line in text.splitlines() if line]
         test = [str(root / "val" / "images" / row[0]) for row in rows]
         of_test = [numbers[row[1]] for row in rows]
     except (OSError, ValueError, KeyError, IndexError) as error:

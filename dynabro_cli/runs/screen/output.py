@@ -9,6 +9,7 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
+from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any
 
 from dynabro_cli.core.errors import SpecError
@@ -128,8 +129,9 @@ def finite(value: Any) -> Any:
 
 def write_csv(file: IO[str], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
     """Write a header and the rows, numbers in full precision; return the number of rows."""
-    # by default, csv ends lines with \r\n on every system
-    writer = csv.writer(file, lineterminator="\n")
+    # csv quotes a \r only if it ends lines with \r\n, which are \n here on every system
+    lines: Any = SimpleNamespace(write=lambda line: file.write(f"{line[:-2]}\n"))
+    writer = csv.writer(lines)
     writer.writerow(columns)
     count = 0
     for row in rows:

@@ -45,3 +45,15 @@ def test_arrays_that_do_not_fit_into_memory_are_refused_unread(
     problem = r"task=npz: .*d.npz: its arrays need about 0.0 GB of memory, and 0.0 GB are free; "
     with pytest.raises(NotFoundError, match=problem):
         load()
+
+
+def test_numbers_that_do_not_fit_into_memory_in_double_precision_are_refused(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed("d.npz", X=np.zeros((SAMPLES, 900), bool), y=np.arange(SAMPLES) % 2)
+    enough = SAMPLES * 901 * 8 * _api.COPIES
+    monkeypatch.setattr(_api, "free_host_memory", lambda: enough)
+    load()
+    monkeypatch.setattr(_api, "free_host_memory", lambda: enough - 1)
+    with pytest.raises(NotFoundError, match=r"its numbers need about 0.0 GB of memory"):
+        load()

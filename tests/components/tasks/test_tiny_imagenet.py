@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,14 @@ def test_bad_folders(folder: Path) -> None:
     (root / "train" / "n01" / "images" / "n01_0.JPEG").unlink()
     with pytest.raises(NotFoundError, match="has 5 training and 2 test pictures in 3 classes"):
         load(folder)
-    (root / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn99\n")
+    annotations = root / "val" / "val_annotations.txt"
+    annotations.write_text("val_0.JPEG\tn99\n")
     with pytest.raises(NotFoundError, match="cannot be read"):
+        load(folder)
+    os.truncate(annotations, 1 << 40)
+    with pytest.raises(NotFoundError, match=r"cannot be read \(it is larger than"):
+        load(folder)
+    annotations.unlink()
+    os.mkfifo(annotations)
+    with pytest.raises(NotFoundError, match=r"cannot be read \(it is not a regular file"):
         load(folder)

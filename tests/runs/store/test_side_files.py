@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,23 @@ def test_a_name_leads_nowhere_else(tmp_path: Path) -> None:
     (tmp_path / name).write_bytes((files.folder / "checkpoints" / name).read_bytes())
     files.remove(files.names(KEY))
     assert files.load(f"../../{name}") is None
+
+
+def test_a_compressed_checkpoint_is_not_unpacked(tmp_path: Path) -> None:
+    """A few megabytes would fill the memory; PyTorch writes archives without compression."""
+    files = SideFiles(tmp_path / "state")
+    for kind, loaded in ((zipfile.ZIP_STORED, True), (zipfile.ZIP_DEFLATED, False)):
+        data = io.BytesIO()
+        with zipfile.ZipFile(data, "w", kind) as archive:
+            archive.writestr("data/0", bytes(10**6))
+        name = files.save(KEY, kind, new_owner(), data.getvalue())
+        assert name is not None
+        assert files.load(name) == (data.getvalue() if loaded else None)
+    whole = bytearray(data.getvalue())
+    whole[whole.index(b"PK\x01\x02") + 6] = 99  # the version that unpacks it
+    name = files.save(KEY, 9, new_owner(), bytes(whole))
+    assert name is not None
+    assert files.load(name) is None
 
 
 def other_file(kind: str, path: Path) -> None:

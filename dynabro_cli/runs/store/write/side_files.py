@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -171,18 +173,20 @@ class SideFiles:
         return name
 
     def load(self, name: str) -> bytes | None:
-        """Return the content of a checkpoint; None if it is missing or damaged, is not a regular
-        file, or does not fit into the free memory.
+        """Return the content of a checkpoint; None if it is missing, damaged or compressed, not a
+        regular file, or larger than the free memory.
         """
         free = free_host_memory()
         # 1.0.0 used the second one for all databases
         for folder in (self._checkpoints, self.folder.parent / "checkpoints"):
-            with contextlib.suppress(OSError, ValueError):
+            # zipfile does not implement all that an archive may ask for
+            with contextlib.suppress(OSError, ValueError, NotImplementedError):
                 with open_regular(folder / Path(name).name) as file:
                     if free is not None and os.fstat(file.fileno()).st_size > free:
                         return None
                     head, data = file.read(len(MAGIC) + DIGEST), file.read()
-                return data if head == MAGIC + hashlib.sha256(data).digest() else None
+                whole = head == MAGIC + hashlib.sha256(data).digest()
+                return data if whole and not _compressed(data) else None
         return None
 
     def names(self, run_key: str) -> list[str]:
@@ -202,6 +206,13 @@ class SideFiles:
         with contextlib.suppress(OSError):
             return sorted(self._checkpoints.iterdir())
         return []
+
+
+def _compressed(data: bytes) -> bool:
+    """Return True for an archive that unpacks to more than its size; it could fill the memory."""
+    with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return sum(info.file_size for info in archive.infolist()) > len(data)
+    return False
 
 
 def _first_database(state: Path) -> Path | None:

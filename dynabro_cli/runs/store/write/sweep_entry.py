@@ -148,9 +148,12 @@ class SweepEntry:
 
 
 def is_listed(connection: Connection, name: str, keys: Iterable[str]) -> bool:
-    """Return True if the database has all these runs as runs of a sweep: made by it, or on its
-    list.
+    """Return True if the database has all these runs as runs of a sweep, made by it or on its list,
+    and the last row of the sweep has an end.
     """
+    rows = select(sweeps.c.status).where(sweeps.c.name == name).order_by(sweeps.c.id.desc())
+    if connection.execute(rows.limit(1)).scalar() == "running":  # its command was killed
+        return False
     made = select(runs_table.c.run_key).where(runs_table.c.sweep == name)
     listed = select(sweep_runs.c.run_key).join(sweeps).where(sweeps.c.name == name)
     return set(connection.execute(union(made, listed)).scalars()).issuperset(keys)
