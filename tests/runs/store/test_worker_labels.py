@@ -72,7 +72,7 @@ def test_copies_have_them(engine: Engine, path: Path, rows: list[tuple[int, ...]
     record(open_for_writing(str(other)), sound.run(3))
     merge(str(path), str(other))
     for copy in (small, other):
-        assert read(copy, ALL) == rows
+        assert read(copy, ALL) == ([] if copy is small else rows)  # thin leaves them out
         assert read(copy, "SELECT data, validation FROM runs ORDER BY data") == [("iid", 0.0)] * (
             1 if copy is small else 2
         ) + [("sorted", 0.0)]
