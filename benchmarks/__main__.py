@@ -103,6 +103,7 @@ def aggregators(
         list[str] | None,
         typer.Option(help="Such as cwtm or nnm+gm; repeat for more. [default: all]"),
     ] = None,
+    compiled: Annotated[bool, typer.Option(help="Compile our rules, too.")] = True,
     threads: Threads = None,
     repeats: Repeats = 15,
     device: Device = "cpu",
@@ -116,7 +117,7 @@ def aggregators(
     need_byzfl()
     if threads is not None:
         torch.set_num_threads(threads)
-    print(measure(m, d, f, repeats, device, rules=rule or []))
+    print(measure(m, d, f, repeats, device, rules=rule or [], compiled=compiled))
 
 
 @app.command()

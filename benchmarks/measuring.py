@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import datetime as dt
 import os
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -96,22 +97,30 @@ def synchronise(device: torch.device | str) -> None:
 
 
 def in_turn(
-    calls: Mapping[str, Callable[[], object]], repeats: int, device: torch.device | str = "cpu"
+    calls: Mapping[str, Callable[[], object]],
+    repeats: int,
+    device: torch.device | str = "cpu",
+    *,
+    least: bool = False,
 ) -> dict[str, float]:
-    """Call each of ``calls`` once to warm up, then all in turn, ``repeats`` times; return the
-    median seconds of each.
+    """Call each of ``calls`` once to warm up, then all in turn, ``repeats`` times, in another order
+    each time, because a call finds in the cache what the one before it has left there. Return the
+    median seconds of each, or with ``least`` the least CPU time, which other processes disturb
+    less.
     """
+    orders = random.Random(0)
+    clock, pick = (time.process_time, min) if least else (time.perf_counter, statistics.median)
     for call in calls.values():
         call()
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
-        for name, call in calls.items():
+        for name, call in orders.sample([*calls.items()], len(calls)):
             synchronise(device)
-            before = time.perf_counter()
+            before = clock()
             call()
             synchronise(device)
-            seconds[name].append(time.perf_counter() - before)
-    return {name: statistics.median(times) for name, times in seconds.items()}
+            seconds[name].append(clock() - before)
+    return {name: pick(times) for name, times in seconds.items()}
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:

@@ -64,8 +64,7 @@ def monna(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
     def rule(messages: Tensor) -> Tensor:
         # halves, because a difference may overflow
-        return mean_of(
-            messages, lowest(lengths(messages / 2 - messages[parameters.pivot] / 2), m - f)
-        )
+        halves = (messages / 2).sub_(messages[parameters.pivot] / 2)
+        return mean_of(messages, lowest(lengths(halves), m - f))
 
     return stateless(rule, None)._replace(by_number=True)
