@@ -22,6 +22,7 @@ from dynabro_cli.answers.analysis.results import Results
 from dynabro_cli.answers.figures import _make
 from dynabro_cli.answers.figures._panels import draw_finals
 from dynabro_cli.answers.figures._style import Line
+from dynabro_cli.answers.figures.any import _choice
 from dynabro_cli.components.api import make_switching
 from dynabro_cli.experiment.complete import answering
 from dynabro_cli.runs.store.open.engine import open_for_writing
@@ -446,6 +447,19 @@ def test_what_is_refused(arguments: list[str], problem: str, mixed: Path, dynabr
     (told,) = outcome.problems
     assert problem in told
     assert not Path("plots").exists()
+
+
+def test_too_many_curves_are_counted_and_not_read(
+    mixed: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_choice, "MOST_PANELS", 1)
+    monkeypatch.setattr(_make, "read_runs", None)
+    where = "rule IN ('cwtm', 'cwmed')"
+    for arguments in ((), ("--facet", "aggregator"), ("--where", where)):
+        outcome = dynabro("plot", "curves", "--db", str(mixed), *arguments)
+        assert outcome.code == 2
+        (told,) = outcome.problems
+        assert "the runs differ in 40 ways, and 16 lines" in told
 
 
 def test_no_run_at_all(mixed: Path, dynabro: Dynabro, folder: Path) -> None:

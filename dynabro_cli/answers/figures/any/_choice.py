@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.colors import is_color_like
+from sqlalchemy import Engine
 
 from dynabro_cli.answers.analysis.columns import (
+    COLUMNS,
     RULE,
     TUNING,
     column_of,
@@ -28,7 +30,10 @@ from dynabro_cli.answers.analysis.columns import (
 from dynabro_cli.answers.figures._api import Choice
 from dynabro_cli.answers.figures._style import Line, looks
 from dynabro_cli.core.errors import SpecError
-from dynabro_cli.experiment.effect import READING
+from dynabro_cli.experiment.effect import MET, READING
+from dynabro_cli.runs.store.read.queries import query, sweeps_condition
+from dynabro_cli.runs.store.tables import HAS_RESULT
+from dynabro_cli.runs.store.views import RULE as WITH_RULE
 
 MOST_PANELS, MOST_SERIES = 12, 16
 
@@ -43,6 +48,27 @@ class Series(NamedTuple):
     lines: dict[str, Line]
     title: str
     parts: list[str]
+
+
+def too_many(count: int) -> SpecError:
+    """Return the error of more series than can be distinguished."""
+    return SpecError(
+        f"the runs differ in {count} ways, and {MOST_SERIES} lines can be distinguished; narrow "
+        "them with --where, or show a column with --facet"
+    )
+
+
+def check_number(engine: Engine, where: str | None, sweeps: Sequence[str]) -> None:
+    """Raise ``too_many`` for runs that no panels could show, before they are read.
+
+    What an adversary is called does not count, because some names have the same effect.
+    """
+    names = ", ".join(name for name in COLUMNS if name not in MET)
+    condition = f"{HAS_RESULT} AND ({sweeps_condition(engine, where, sweeps) or 'TRUE'})"
+    kinds = f"SELECT DISTINCT {names}, {WITH_RULE} FROM runs WHERE {condition}"
+    ((count,),) = query(engine, f"SELECT COUNT(*) FROM ({kinds}) AS kinds").rows
+    if count > MOST_PANELS * MOST_SERIES:
+        raise too_many(count)
 
 
 def whole_rules(runs: pd.DataFrame, choice: Choice) -> Choice:
@@ -88,11 +114,7 @@ def series_of(
         )
     )
     if len(raw) > MOST_SERIES:
-        raise SpecError(
-            f"the runs differ in {len(raw)} ways, and {MOST_SERIES} lines can be "
-            "distinguished; narrow them with --where, "
-            "or show a column with --facet"
-        )
+        raise too_many(len(raw))
     places = choice.arranged(list(dict.fromkeys(names)), raw)
     labels = {name: short(choice.label(raw[name], name)) for name in places}
     lines = looks({name: name for name in places})
