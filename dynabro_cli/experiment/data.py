@@ -28,6 +28,7 @@ from typing import Any
 
 from dynabro_cli.components.models._api import REGISTRY as MODEL_REGISTRY
 from dynabro_cli.components.tasks._api import (
+    ARRAYS,
     REGISTRY,
     Images,
     ImageShape,
@@ -54,7 +55,6 @@ CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Variables with the folders of torch's own caches."""
 MODELS = "models/"
 """The beginning of the text of a model, among the texts of tasks."""
-ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 SETTLED_NS = 2_000_000_000
 """Age of the last change of a file after which another change cannot have the same time, whatever
 the file system.
@@ -235,8 +235,8 @@ def at_hand(text: str, folder: Path | None) -> str | None:
     """Return the digest of the data that a run of a task or model would read now; None if the data
     cannot be read.
 
-    Data are read, which loads torch, only if they have not been read here yet, or one of their
-    files has changed.
+    Data are read only if they have not been read here yet, or one of their files has changed. This
+    loads torch, unless the task has ``arrays``.
 
     Args:
         text: The task, as in the column ``task``, or the model after ``models/``.
@@ -261,7 +261,7 @@ def at_hand(text: str, folder: Path | None) -> str | None:
         remembered = _recall(_place(component, folder))
         if remembered is not None and _same(remembered["files"]):
             return str(remembered["digest"])
-        data = read(component, folder)
+        data = read(component, folder, task._replace(load=task.arrays or task.load))
         return data.digest if isinstance(data, Images) else None
     # a user's task raises anything if its files are missing; a run would report it
     except Exception:

@@ -111,6 +111,27 @@ print(at_hand({TASK!r}, pathlib.Path({str(folder)!r})), "torch" in sys.modules)
     assert at_hand(TASK, folder) not in (None, first)
 
 
+@pytest.mark.parametrize(
+    "task",
+    [TASK, f"{TASK},featurewise=true", "text-file:context=16", "text-file:path=a.txt,context=3"],
+)
+def test_arrays_have_the_digest_of_their_tensors_without_torch(task: str, folder: Path) -> None:
+    save(folder)
+    (folder / "a.txt").write_text("to be or not to be " * 9)
+    program = f"""
+import pathlib, sys
+from dynabro_cli.experiment.data import at_hand
+print(at_hand({task!r}, pathlib.Path({str(folder)!r})), "torch" in sys.modules)
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    images = data.read(REGISTRY.parse(task), folder)
+    assert isinstance(images, Images)
+    assert isinstance(images.train_images, torch.Tensor)
+    assert answer.stdout.split() == [images.digest, "False"]
+
+
 def test_data_that_are_not_at_hand_are_not_known(folder: Path) -> None:
     save(folder)
     assert at_hand(TASK, folder / "elsewhere") is None
@@ -240,6 +261,8 @@ def test_the_digest_of_an_array_is_of_its_type_shape_and_values() -> None:
     others = [
         array,
         array.long(),
+        array.half(),
+        array.bfloat16(),
         array.reshape(3, 2, 4),
         turned,
         windows,

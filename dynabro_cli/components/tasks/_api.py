@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dynabro_cli.core.errors import NotFoundError
 from dynabro_cli.core.lazy import np, torch
@@ -22,6 +22,8 @@ from dynabro_cli.core.registration import Registry, parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class ImageShape:
 @dataclass(frozen=True)
 class Images:
     """Labelled images in memory: uint8 or float32 [n, c, h, w] and int64 [n]. The network gets
-    (x/scale - mean)/std by channel.
+    (x/scale - mean)/std by channel. The arrays are tensors, or NumPy's until ``tensors``.
 
     ``flip`` asks for a random horizontal flip of each training image. ``notes`` are lines about the
     data, for the user.
@@ -69,22 +71,28 @@ class Images:
     @functools.cached_property
     def digest(self) -> str:
         """The digest of the four arrays: images and labels of both splits, in their order."""
-        arrays = (self.train_images, self.train_labels, self.test_images, self.test_labels)
-        return digest_of_all(digest_of(array) for array in arrays)
+        return digest_of_all(digest_of(getattr(self, name)) for name in ARRAYS)
+
+    def tensors(self) -> Images:
+        """Return images with tensors that share the memory of NumPy's arrays."""
+        parts: Any = {name: torch.from_numpy(getattr(self, name)) for name in ARRAYS}
+        return replace(self, **parts)
 
 
-def digest_of(array: Tensor) -> str:
-    """Return the SHA-256 of an array's type, shape and values."""
-    extent = 1 + sum(
-        (size - 1) * step for size, step in zip(array.shape, array.stride(), strict=True)
-    )
-    head = f"{array.dtype} {list(array.shape)}"
-    if 0 < extent < array.numel():  # windows that overlap: their memory is read once
-        head += f" {array.stride()}"
-        array = array.as_strided((extent,), (1,))
-    content = array.detach().cpu().contiguous().flatten().view(dtype=torch.uint8)
+def digest_of(array: Tensor | np.ndarray[Any, Any]) -> str:
+    """Return the SHA-256 of an array's type, shape and values; torch is loaded for tensors only."""
+    kind = str(array.dtype).removeprefix("torch.")
+    if not isinstance(array, np.ndarray):
+        bits = torch.int16 if array.itemsize == 2 else array.dtype  # NumPy has no bfloat16
+        array = array.detach().cpu().view(bits).numpy()
+    steps = tuple(step // array.itemsize for step in array.strides)
+    extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, steps, strict=True))
+    head = f"torch.{kind} {list(array.shape)}"
+    if 0 < extent < array.size:  # windows that overlap: their memory is read once
+        head += f" {steps}"
+        array = np.lib.stride_tricks.as_strided(array, (extent,), (array.itemsize,))
     digest = hashlib.sha256(head.encode())
-    digest.update(content.numpy().data)
+    digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
@@ -160,6 +168,7 @@ class Task(NamedTuple):
     is None if they are known, or cannot be found in this way. ``digest`` is the digest of the only
     data that the task accepts (``Images.digest``); None if it accepts others. ``keep`` is True if
     reading takes long, so that the images are also kept, decoded, in the user's cache folder.
+    ``arrays`` loads the images as NumPy's arrays, without torch; None if torch reads them.
     """
 
     defaults: Defaults
@@ -172,6 +181,7 @@ class Task(NamedTuple):
     look: Callable[[], tuple[ImageShape, int, int]] | None = None
     digest: str | None = None
     keep: bool = False
+    arrays: Callable[[], Images] | None = None
 
 
 REGISTRY: Registry[Callable[..., Task]] = Registry("task", __package__)

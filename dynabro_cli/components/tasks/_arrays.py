@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from dynabro_cli.components.tasks._api import Defaults, Images, ImageShape, Task
@@ -56,13 +57,15 @@ def make_task(
         featurewise: True to normalise each column of a table (and each pixel) by its own mean and
             deviation. A table is one channel otherwise, so all columns have the same ones.
     """
-    return Task(
-        defaults, lambda: images_of(arrays() if callable(arrays) else arrays, name, featurewise)
-    )
+
+    def load() -> Images:
+        return images_of(arrays() if callable(arrays) else arrays, name, featurewise)
+
+    return Task(defaults, lambda: load().tensors(), arrays=load)
 
 
 def images_of(arrays: Any, name: str, featurewise: bool = False) -> Images:
-    """Return the arrays as labelled images, normalised by the training set.
+    """Return NumPy's arrays as labelled images, normalised by the training set.
 
     Raises:
         SpecError: The arrays do not match, are not finite, have masked values, do not fit single
@@ -125,10 +128,9 @@ def images_of(arrays: Any, name: str, featurewise: bool = False) -> Images:
     )
     channels, height, width = x.shape[1:]
     shape = ImageShape(channels, height, width, classes)
-    train_x, train_y, other_x, other_y = (
-        torch.from_numpy(np.ascontiguousarray(part)) for part in (x, y, x_test, y_test)
-    )
     std = tuple(float(value) or 1.0 for value in deviation)
+    parts: Any = map(np.ascontiguousarray, (x, y, x_test, y_test))
+    train_x, train_y, other_x, other_y = parts
     return Images(
         train_x,
         train_y,
@@ -143,7 +145,7 @@ def images_of(arrays: Any, name: str, featurewise: bool = False) -> Images:
 
 
 def _is_dataset(given: Any) -> bool:
-    return isinstance(given, torch.utils.data.Dataset)
+    return "torch" in sys.modules and isinstance(given, torch.utils.data.Dataset)
 
 
 def _stacked(dataset: Any, name: str) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from dynabro_cli.components.tasks._api import (
     REGISTRY,
@@ -18,12 +18,9 @@ from dynabro_cli.components.tasks._api import (
     in_data_dir,
 )
 from dynabro_cli.core.errors import NotFoundError
-from dynabro_cli.core.lazy import torch
+from dynabro_cli.core.lazy import np
 from dynabro_cli.core.machine.strangers_files import read_regular
 from dynabro_cli.core.registration import parameter
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 PYTHON = "python"
 MOST_BYTES = 1 << 26
@@ -106,9 +103,9 @@ def text_file(parameters: Parameters, setting: TaskSetting) -> Task:
             )
         return written, split, len(characters)
 
-    def load() -> Images:
+    def arrays() -> Images:
         written, split, classes = encode()
-        numbers, context = torch.tensor(written, dtype=torch.uint8), parameters.context
+        numbers, context = np.frombuffer(written, np.uint8), parameters.context
         train, test = (
             _windows(numbers[:split], context, 1),
             _windows(numbers[split:], context, context),
@@ -120,15 +117,18 @@ def text_file(parameters: Parameters, setting: TaskSetting) -> Task:
         tests = (len(written) - split - 1) // context
         return ImageShape(1, 1, context, classes), split - context, tests
 
-    return Task(DEFAULTS, load, look=look)
+    return Task(DEFAULTS, lambda: arrays().tensors(), look=look, arrays=arrays)
 
 
-def _windows(numbers: Tensor, context: int, step: int) -> tuple[Tensor, Tensor]:
+def _windows(numbers: Any, context: int, step: int) -> tuple[Any, Any]:
     """Return windows uint8 [n, 1, 1, context], views of the text, and the characters after them,
     int64 [n].
     """
-    windows = numbers.unfold(0, context + 1, step)
-    return windows[:, None, None, :-1], windows[:, -1].long()
+    count = (len(numbers) - context - 1) // step + 1
+    # the digest has these steps, torch's for axes of one element
+    steps = (step, context + 1, context + 1, 1)
+    windows = np.lib.stride_tricks.as_strided(numbers, (count, 1, 1, context), steps)
+    return windows, numbers[context::step].astype(np.int64)
 
 
 def _text(path: str, data_dir: Path) -> str:

@@ -34,7 +34,7 @@ OFFSETS = {
 def test_numbers_that_single_precision_does_not_resolve_are_refused(name: str) -> None:
     with pytest.raises(SpecError, match=r"which single precision does not resolve\. Try: X - X"):
         images_of((OFFSETS[name], Y), "mine")
-    images = images_of((OFFSETS[name], Y), "mine", featurewise=True)
+    images = images_of((OFFSETS[name], Y), "mine", featurewise=True).tensors()
     order = np.random.Generator(np.random.Philox(0)).permutation(len(S))[120:]
     raw = (OFFSETS[name] - OFFSETS[name][0])[order].astype(np.float64)
     expected = (raw - raw.mean(0)) / raw.std(0)
@@ -60,7 +60,7 @@ def test_other_numbers_are_accepted_without_a_note(x: np.ndarray[Any, Any]) -> N
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert images_of((x, Y), "mine").notes == ()
-        values = images_of((x, Y), "mine", featurewise=True).train_images
+        values = images_of((x, Y), "mine", featurewise=True).tensors().train_images
     assert values.isfinite().all()
     assert values.abs().max() < 100
 
@@ -99,7 +99,7 @@ def test_a_column_may_have_its_own_mean_and_deviation(tmp_path: Path) -> None:
 
 
 def test_the_test_set_is_normalised_by_the_training_set() -> None:
-    images = images_of((S, Y, S + 3, Y), "mine", featurewise=True)
+    images = images_of((S, Y, S + 3, Y), "mine", featurewise=True).tensors()
     shift = images.test_images[:, 0, 0] - images.train_images[:, 0, 0]
     assert torch.allclose(shift, torch.tensor(3 / S.std(0)).float().expand(600, -1), atol=1e-5)
     assert (images.mean[0], images.std[0]) == pytest.approx((0, 1), abs=1e-6)

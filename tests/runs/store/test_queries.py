@@ -390,3 +390,8 @@ def test_a_large_export_keeps_the_order_of_rounds(engine: Engine, database: str)
     table = queries.export(open_read_only(database), "rounds")
     found = [(row[0], row[table.columns.index("round")]) for row in table.rows]
     assert found == [(run, number) for run in (1, 2) for number in range(count)]
+
+
+def test_a_frame_made_of_a_frame_has_the_same_texts(reader: Engine) -> None:
+    made = queries.query(reader, "SELECT 'a text of one row' AS a").frame()
+    assert made.take([0, 0])["a"].iloc[1] is made["a"].iloc[0]

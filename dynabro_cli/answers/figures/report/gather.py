@@ -70,11 +70,13 @@ def content(
         ``statuses`` and ``searches``. Cells refer to fields, and runs to cells, by their places.
     """
     stored = results.runs.assign(sweep=results.runs["sweep"].fillna(""))
+    results = dataclasses.replace(results, runs=stored, planned=stored)
+    searches = searched(results)  # it reads more runs, so first
     placed = beside(stored, ["sweep"])
     runs = placed.drop_duplicates("id")  # a method without a memory is beside each reading
-    texts = cells_of(runs) + runs["attack"] + runs[ENTRY] + runs[CLOCK]
-    runs = runs.assign(cell=pd.factorize(texts)[0])
-    results = dataclasses.replace(results, runs=stored, planned=stored)
+    runs = runs.assign(
+        cell=pd.factorize(cells_of(runs) + runs["attack"] + runs[ENTRY] + runs[CLOCK])[0]
+    )
     compared = answers(results)
     first: dict[str, str] = {}
     for answer in compared:
@@ -108,7 +110,7 @@ def content(
         "timelines": _timelines(once),
         "sweeps": _sweeps(placed.drop_duplicates(["id", "sweep"]).merge(runs[["id", "cell"]])),
         "statuses": _statuses(results, where),
-        "searches": searched(results),
+        "searches": searches,
     }
 
 

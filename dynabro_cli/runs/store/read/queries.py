@@ -93,7 +93,9 @@ class QueryResult:
         """
         import pandas as pd
 
-        table = pd.DataFrame(list(self.sharing()), columns=self.columns)
+        # Arrow's storage would copy each text into each frame made of this one
+        with pd.option_context("mode.string_storage", "python"):
+            table = pd.DataFrame(list(self.sharing()), columns=self.columns)
         for name in NUMBERS.intersection(table.columns):
             if any(isinstance(value, str | bytes) for value in table[name].unique()):
                 wrong = f"{self.database}: {name} has a value that is not a number"
