@@ -38,6 +38,7 @@ from dynabro_cli.components.tasks._api import (
     check_memory,
     digest_of_all,
 )
+from dynabro_cli.core.errors import NotFoundError
 from dynabro_cli.core.limits import LARGEST_TEXT
 from dynabro_cli.core.machine.cache_folder import cache_folder, locked
 from dynabro_cli.core.machine.strangers_files import read_regular
@@ -65,10 +66,13 @@ State = tuple[int, int, int, int]
 _opened: dict[str, State] | None = None
 _thread: int | None = None  # the only thread whose files are noted; None for all threads
 _shipped = False  # by a task of dynabro, which reads whole files
+_offline = False  # True if nothing may be downloaded
 _hooked = False  # an audit hook cannot be removed, so a process adds one at most
 
 
-def read(component: Component[Any], folder: Path, built: Task | None = None) -> Images | Objective:
+def read(
+    component: Component[Any], folder: Path, built: Task | None = None, *, offline: bool = False
+) -> Images | Objective:
     """Load a task's data, or its objective, and remember the digest of the data.
 
     Images that are kept decoded are read from the cache, unless a file of the data has changed.
@@ -78,6 +82,7 @@ def read(component: Component[Any], folder: Path, built: Task | None = None) -> 
         component: The task.
         folder: The folder of data sets.
         built: The task, built for this folder; None to build it.
+        offline: Raise NotFoundError instead of downloading anything.
     """
     task: Task = built or component.build(TaskSetting(folder))
     place = _place(component, folder)
@@ -85,7 +90,7 @@ def read(component: Component[Any], folder: Path, built: Task | None = None) -> 
     with contextlib.nullcontext() if file is None else _alone(file.parent):
         if file is not None and (images := _cached_images(file, place)) is not None:
             return images
-        with noting(shipped=component.entry.shipped) as files:
+        with noting(shipped=component.entry.shipped, offline=offline) as files:
             data = task.load() if component.entry.shipped else _drawn(component, folder)
         # without files, a user's task may have read them by native code, which Python does not
         # notice
@@ -236,7 +241,7 @@ def at_hand(text: str, folder: Path | None) -> str | None:
     cannot be read.
 
     Data are read only if they have not been read here yet, or one of their files has changed. This
-    loads torch, unless the task has ``arrays``.
+    loads torch, unless the task has ``arrays``. Nothing is downloaded.
 
     Args:
         text: The task, as in the column ``task``, or the model after ``models/``.
@@ -261,7 +266,7 @@ def at_hand(text: str, folder: Path | None) -> str | None:
         remembered = _recall(_place(component, folder))
         if remembered is not None and _same(remembered["files"]):
             return str(remembered["digest"])
-        data = read(component, folder, task._replace(load=task.arrays or task.load))
+        data = read(component, folder, task._replace(load=task.arrays or task.load), offline=True)
         return data.digest if isinstance(data, Images) else None
     # a user's task raises anything if its files are missing; a run would report it
     except Exception:
@@ -294,18 +299,20 @@ def classes_at_hand(text: str, digest: str | None) -> int | None:
 
 
 @contextlib.contextmanager
-def noting(thread: int | None = None, *, shipped: bool = False) -> Iterator[dict[str, State]]:
+def noting(
+    thread: int | None = None, *, shipped: bool = False, offline: bool = False
+) -> Iterator[dict[str, State]]:
     """Note the state of each file and folder that Python opens for reading within the context,
     except by imports; in one thread only, if it is given.
 
     If the files are ``shipped`` tasks', such as torchvision's, ``open`` raises NotFoundError for a
-    file that does not fit into the free memory.
+    file that does not fit into the free memory. ``offline``, it is raised for a download, too.
     """
-    global _opened, _thread, _hooked, _shipped
+    global _opened, _thread, _hooked, _shipped, _offline
     if not _hooked:
         sys.addaudithook(_note)
         _hooked = True
-    _opened, _thread, _shipped = {}, thread, shipped
+    _opened, _thread, _shipped, _offline = {}, thread, shipped, offline
     try:
         yield _opened
     finally:
@@ -313,6 +320,8 @@ def noting(thread: int | None = None, *, shipped: bool = False) -> Iterator[dict
 
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    if _opened is not None and _offline and event == "urllib.Request":
+        raise NotFoundError(f"{arguments[0]} is not downloaded")
     if _opened is None or event not in READS or not isinstance(arguments[0], str | os.PathLike):
         return
     if _thread not in (None, threading.get_ident()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import importlib
 import itertools
 import json
@@ -73,6 +74,26 @@ def test_any_change_of_the_arrays_is_other_data(arrays: dict[str, Any], folder: 
     assert at_hand(TASK, folder) not in (None, first)
     save(folder, np.savez_compressed)
     assert at_hand(TASK, folder) == first, "the same arrays in another file"
+
+
+@pytest.mark.parametrize("task", ["cifar10", "fashion-mnist"])
+def test_only_runs_download(task: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that read results look for the data that are there."""
+    asked: list[str] = []
+
+    def connect(self: http.client.HTTPConnection) -> None:
+        asked.append(self.host)
+        raise OSError("no network")
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", connect)
+    monkeypatch.setattr(http.client.HTTPSConnection, "connect", connect)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert at_hand(task, folder) is None
+    assert asked == []
+    with pytest.raises(NotFoundError, match="could not be downloaded"):
+        data.read(REGISTRY.parse(task), folder)
+    assert asked
 
 
 def test_files_that_do_not_fit_into_memory_are_not_read(
