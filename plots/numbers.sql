@@ -170,7 +170,6 @@ FROM counted WHERE sweep IS NOT NULL AND status IN ('finished', 'diverged') GROU
 WITH grids (place, page, sweep, setting, alike) AS (VALUES
        (1, 'figures/history-dependence.md', 'history-dependence', 'seeds=0..2', 'history-dependence'),
        (2, 'figures/within-rounds.md', 'mnist-sf-cwtm-computations', 'seeds=0..4', 'mnist-sf-cwtm-computations'),
-       (3, 'figures/many-workers.md', 'many-workers', '', ''),
        (4, 'readings.md', 'mnist-readings', '', 'mnist-readings'), (5, 'readings.md', 'mnist-honest-memory', '', 'mnist-readings'),
        (6, 'readings.md', 'digits-readings', '', 'digits-periodic'),
        (7, 'figures/dynamic-rounds.md', 'digits-dynamic-rounds', '', 'digits-dynamic-rounds'),
@@ -355,11 +354,17 @@ GROUP BY lambda ORDER BY p.lambda;
 SELECT max(mean_cost) FILTER (WHERE method = 'dynabro') AS cost, max(largest_cost) FILTER (WHERE method = 'dynabro') AS largest,
        max(window_rounds) FILTER (WHERE method = 'momentum') AS m09, max(window_rounds) FILTER (WHERE method = 'momentum:beta=0.99') AS m099,
        max(window_rounds) FILTER (WHERE method = 'safeguard') AS double, max(window_rounds) FILTER (WHERE method = 'safeguard:guards=single') AS single,
-       max(window_rounds) FILTER (WHERE method = 'byzantine-sgd') AS byzantine, max(final_accuracy) FILTER (WHERE method = 'dynabro') AS dynabro,
-       max(final_accuracy) FILTER (WHERE method = 'sgd') AS sgd, max(final_accuracy) FILTER (WHERE method = 'safeguard') AS safeguard,
-       max(final_accuracy) FILTER (WHERE method = 'dynabro:filter=option2') AS option2,
+       max(window_rounds) FILTER (WHERE method = 'byzantine-sgd') AS byzantine,
        max(window_rounds) FILTER (WHERE method = 'nsgdm') AS nsgdm, max(window_rounds) FILTER (WHERE method = 'demoa') AS demoa, max(iif(window_ended IN (1, 'True'), '', 'at least ') || printf('%,d', window_rounds)) FILTER (WHERE method = 'mu2-sgd') AS mu2
 FROM csv_history_dependence;
+
+-- query: history_ends
+WITH ends AS (SELECT method, min(final_accuracy) AS low, max(final_accuracy) AS high, printf('%.3f to %.3f', min(final_accuracy), max(final_accuracy)) AS text, count(*) AS seeds
+              FROM counted WHERE sweep = 'history-dependence' AND status IN ('finished', 'diverged') GROUP BY method)
+SELECT max(text) FILTER (WHERE method = 'dynabro') AS dynabro, max(text) FILTER (WHERE method = 'sgd') AS sgd, max(text) FILTER (WHERE method = 'safeguard') AS safeguard,
+       max(text) FILTER (WHERE method = 'dynabro:filter=option2') AS option2, max(high) FILTER (WHERE method = 'dynabro:filter=option2') AS most, min(low) FILTER (WHERE method = 'dynabro') AS least,
+       min(seeds) AS seeds
+FROM ends;
 
 -- query: history_rates
 SELECT max(learning_rate) FILTER (WHERE method LIKE 'dynabro%') AS dynabro, max(learning_rate) FILTER (WHERE method NOT LIKE 'dynabro%') AS others
@@ -580,8 +585,7 @@ SELECT printf('%.1f', max(cost) FILTER (WHERE counted = 'round')) AS cost, print
        printf('%.3f', max(mean) FILTER (WHERE counted = 'computation' AND k = 100 AND method LIKE '%adaptive')) AS adaptive_100,
        printf('%.3f', min(mean) FILTER (WHERE counted = 'round' AND k = 1)) AS each_round, printf('%.0f', max(switches) FILTER (WHERE counted = 'round' AND k = 1)) AS switches_1,
        printf('%.3f', min(mean) FILTER (WHERE counted = 'either' AND method = 'sgd')) AS sgd, printf('%.3f', min(mean) FILTER (WHERE counted = 'either' AND method = 'momentum')) AS momentum,
-       (SELECT rejected || ' of ' || judged FROM corrections WHERE method = 'dynabro:filter=option1') AS option1,
-       (SELECT rejected || ' of ' || judged FROM corrections WHERE method = 'dynabro:filter=adaptive') AS adaptive
+       (SELECT rejected || ' of ' || judged FROM corrections WHERE method = 'dynabro:filter=option1') AS option1
 FROM computations;
 
 -- setup: dynamic rounds
@@ -947,4 +951,4 @@ SELECT printf('Of %d tests of DynaBRO against another method, it is ahead in %d 
 FROM many_workers_pairs;
 
 -- query: many_workers_state
-SELECT iif(count(*), 'a sweep of its own', 'not run') AS text FROM counted WHERE sweep = 'many-workers' AND status IN ('finished', 'diverged');
+SELECT iif(count(*), 'no method is best everywhere', 'not run') AS text FROM counted WHERE sweep = 'many-workers' AND status IN ('finished', 'diverged');

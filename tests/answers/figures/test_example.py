@@ -24,7 +24,6 @@ MOST_BYTES = 34_000_000
 WITHOUT_RUNS = {
     "cifar10-ipm-cwmed",
     "cifar10-ipm-cwmed-dmax048",
-    "many-workers",
     "mnist-dynamic-rounds",
     "search",
 }
