@@ -951,4 +951,4 @@ SELECT printf('Of %d tests of DynaBRO against another method, it is ahead in %d 
 FROM many_workers_pairs;
 
 -- query: many_workers_state
-SELECT iif(count(*), 'no method is best everywhere', 'not run') AS text FROM counted WHERE sweep = 'many-workers' AND status IN ('finished', 'diverged');
+SELECT iif(count(*), printf('%d runs', count(*)), 'not run') AS text FROM counted WHERE sweep = 'many-workers' AND status IN ('finished', 'diverged');
