@@ -299,7 +299,7 @@ def test_a_pipe_is_not_a_file_of_arrays(tmp_path: Path) -> None:
 
 def test_arrays_become_normalised_images() -> None:
     pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
-    images = images_of((pixels, [0, 1], pixels, [1, 3]), "own")
+    images = images_of((pixels, [0, 1], pixels, [1, 3]), "own").tensors()
     assert (images.train_images.dtype, tuple(images.train_images.shape)) == (
         torch.uint8,
         (2, 1, 3, 3),
@@ -375,8 +375,8 @@ def test_arrays_that_are_no_task(arrays: Any, problem: str) -> None:
 def test_the_order_of_values_in_memory_and_a_column_of_labels_change_nothing() -> None:
     x, y = np.random.default_rng(0).random((10, 2, 3, 5)), np.arange(10) % 2
     usual, other = (
-        images_of((x, y), "own"),
-        images_of((np.asfortranarray(x).astype(">f8"), y.astype(">i2")[:, None]), "own"),
+        images_of((x, y), "own").tensors(),
+        images_of((np.asfortranarray(x).astype(">f8"), y.astype(">i2")[:, None]), "own").tensors(),
     )
     assert other.train_images.equal(usual.train_images)
     assert other.test_labels.equal(usual.test_labels)
