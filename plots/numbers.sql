@@ -937,7 +937,7 @@ CREATE TABLE many_workers_pairs AS  -- DynaBRO against each other method behind 
 SELECT attack, participation, rule, printf('%s / %s / %s', coalesce(max(m50) FILTER (WHERE method = 'SGD'), '-'), coalesce(max(m50) FILTER (WHERE method = 'momentum 0.9'), '-'), coalesce(max(m50) FILTER (WHERE method = 'DynaBRO'), '-')) AS "m = 50",
        printf('%s / %s / %s', coalesce(max(m200) FILTER (WHERE method = 'SGD'), '-'), coalesce(max(m200) FILTER (WHERE method = 'momentum 0.9'), '-'), coalesce(max(m200) FILTER (WHERE method = 'DynaBRO'), '-')) AS "m = 200",
        printf('%s / %s / %s', coalesce(max(m500) FILTER (WHERE method = 'SGD'), '-'), coalesce(max(m500) FILTER (WHERE method = 'momentum 0.9'), '-'), coalesce(max(m500) FILTER (WHERE method = 'DynaBRO'), '-')) AS "m = 500",
-       coalesce(group_concat(method, ', ') FILTER (WHERE abs(change) > 0.05), iif(count(change), 'no method', '-')) AS "m matters to"
+       coalesce(group_concat(method, ', ') FILTER (WHERE abs(change) > 0.05), iif(count(change), 'no method', '-')) AS "means with 50 and 500 differ by over 0.05"
 FROM many_workers_rows GROUP BY 1, 2, 3;
 
 -- query: many_workers_tests
@@ -946,7 +946,7 @@ SELECT attack, participation, rule, rival AS "DynaBRO against", max(text) FILTER
 FROM texts GROUP BY 1, 2, 3, 4;
 
 -- query: many_workers_counts
-SELECT printf('Of %d tests of DynaBRO against another method, it is ahead in %d and behind in %d, and the others are undecided. The table has its mean difference and p with Holm''s correction. The number of workers matters in %d of %d cases.', count(*), coalesce(sum(holm <= 0.05 AND gain > 0), 0), coalesce(sum(holm <= 0.05 AND gain < 0), 0),
+SELECT printf('Of %d tests of DynaBRO against another method, it is ahead in %d and behind in %d, and the others are undecided. The table has its mean difference and p with Holm''s correction. In %d of %d cases the means with 50 and with 500 workers differ by more than 0.05, which is no test.', count(*), coalesce(sum(holm <= 0.05 AND gain > 0), 0), coalesce(sum(holm <= 0.05 AND gain < 0), 0),
               (SELECT count(*) FROM many_workers_rows WHERE abs(change) > 0.05), (SELECT count(change) FROM many_workers_rows)) AS text
 FROM many_workers_pairs;
 

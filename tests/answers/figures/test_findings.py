@@ -125,7 +125,7 @@ def test_many_workers_are_judged_by_the_sweeps_rule(render: ModuleType) -> None:
     assert won > 0 < lost
     assert f"Of 24 tests of DynaBRO against another method, it is ahead in {won}" in counts
     assert f"behind in {lost}," in counts
-    assert "matters in 6 of 18 cases" in counts
+    assert "In 6 of 18 cases the means" in counts
 
 
 @pytest.mark.thorough
