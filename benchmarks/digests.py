@@ -170,9 +170,14 @@ def measure(
             rows[digests.ENGINE].append(verdict)
             parts[digests.ENGINE] += old
     table_of = {
-        name: list(dict.fromkeys([*found, *_linked(found, before["parts"].get(name, ()))]))
-        if name not in other
-        else found
+        name: list(
+            dict.fromkeys(
+                [
+                    *found,
+                    *(() if name in other else _linked(found, before["parts"].get(name, ()))),
+                ]
+            )
+        )
         for name, found in sorted(parts.items())
     }
     if write:

@@ -205,6 +205,7 @@ def test_statements_on_rounds_count_whole_runs_only() -> None:
         ("select count(*) from runs r join main.rounds on r.id = run_id", True),
         ('SELECT 1 FROM runs AS r JOIN "rounds" AS o ON o.run_id = r.id', True),
         ("SELECT COUNT(*) FROM (SELECT * FROM\n rounds)", True),
+        ("SELECT SUM(count) FROM worker_labels", True),
         ("SELECT 1 FROM rounds JOIN runs ON id = run_id WHERE rounds_every = 1", False),
         ("SELECT id, rounds FROM runs", False),
         ("SELECT id, rounds FROM runs GROUP BY id, rounds", False),

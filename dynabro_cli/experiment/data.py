@@ -82,7 +82,7 @@ def read(
         component: The task.
         folder: The folder of data sets.
         built: The task, built for this folder; None to build it.
-        offline: Raise NotFoundError instead of downloading anything.
+        offline: Raise NotFoundError if ``urllib`` is to download something, as for torchvision.
     """
     task: Task = built or component.build(TaskSetting(folder))
     place = _place(component, folder)
@@ -241,7 +241,7 @@ def at_hand(text: str, folder: Path | None) -> str | None:
     cannot be read.
 
     Data are read only if they have not been read here yet, or one of their files has changed. This
-    loads torch, unless the task has ``arrays``. Nothing is downloaded.
+    loads torch, unless the task has ``arrays``. Data sets are not downloaded.
 
     Args:
         text: The task, as in the column ``task``, or the model after ``models/``.

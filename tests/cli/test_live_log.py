@@ -170,7 +170,7 @@ def test_two_jobs_and_python(dynabro: Dynabro) -> None:
 
 
 def test_a_search(dynabro: Dynabro) -> None:
-    """Trials and repetitions, whose runs are those of a sweep of the search's name."""
+    """The runs of trials and repetitions are logged under the search's name."""
     pytest.importorskip("tensorboard")
     pytest.importorskip("optuna")
     Path("small.yaml").write_text(SMALL)

@@ -32,7 +32,7 @@ from dynabro_cli.answers.figures._latex import latex_table
 from dynabro_cli.answers.figures._panels import write_above
 from dynabro_cli.answers.figures._style import check_width, for_print, plain_powers
 from dynabro_cli.answers.figures._tables import in_html
-from dynabro_cli.answers.figures.any._choice import check_number
+from dynabro_cli.answers.figures.any._choice import refuse_too_many
 from dynabro_cli.core.errors import CannotWriteError, NotFoundError, SpecError
 from dynabro_cli.experiment.comparison import CodeComparison, compare
 from dynabro_cli.experiment.label import rule_of
@@ -151,7 +151,7 @@ class Studio:
             SpecError: The options do not fit the plot or the runs.
         """
         if name == "curves":
-            check_number(self._engine, self._where, self._sweeps)
+            refuse_too_many(self._engine, self._where, self._sweeps)
         if name not in RECORDS:
             return self._draw_and_write(name, self.results, choice, saved_as)
         if choice != Choice():

@@ -299,7 +299,8 @@ worker_labels = _of_run(
     Column("worker", Integer, primary_key=True, comment="number of the worker, from 0"),
     Column("label", Integer, primary_key=True, comment="a label"),
     required("count", Integer, "training samples of the worker with this label"),
-    comment="training samples by worker and label, for runs with `data` other than `iid`",
+    comment="training samples by worker and label, for runs with `data` other than `iid` that are "
+    "not thinned",
 )
 
 metrics = _of_run(

@@ -58,7 +58,7 @@ def too_many(count: int) -> SpecError:
     )
 
 
-def check_number(engine: Engine, where: str | None, sweeps: Sequence[str]) -> None:
+def refuse_too_many(engine: Engine, where: str | None, sweeps: Sequence[str]) -> None:
     """Raise ``too_many`` for runs that no panels could show, before they are read.
 
     What an adversary is called does not count, because some names have the same effect.

@@ -71,7 +71,7 @@ def content(
     """
     stored = results.runs.assign(sweep=results.runs["sweep"].fillna(""))
     results = dataclasses.replace(results, runs=stored, planned=stored)
-    searches = searched(results)  # it reads more runs, so first
+    searches = searched(results)  # it reads all runs again: before other tables fill the memory
     placed = beside(stored, ["sweep"])
     runs = placed.drop_duplicates("id")  # a method without a memory is beside each reading
     runs = runs.assign(

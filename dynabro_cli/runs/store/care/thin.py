@@ -111,9 +111,9 @@ def thin(
 
     Each run's first and last round are copied, too. ``byzantine_counts`` has the histogram of
     Byzantine workers over all rounds; ``identities`` and ``recovery`` do not change.
-    ``worker_labels``, the largest table if there are hundreds of workers, is left out. A run that
-    was thinned before is thinned further if ``every`` is a multiple of its ``rounds_every``;
-    otherwise it keeps its rows. The copy has only dynabro's tables.
+    ``worker_labels``, the largest table if there are hundreds of workers, gets no rows of thinned
+    runs. A run that was thinned before is thinned further if ``every`` is a multiple of its
+    ``rounds_every``; otherwise it keeps its rows. The copy has only dynabro's tables.
 
     Args:
         database: A path or URL; it is only read.

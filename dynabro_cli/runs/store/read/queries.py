@@ -294,7 +294,7 @@ def recovery(engine: Engine, run_id: int) -> dict[str, Any] | None:
 
 def worker_labels(engine: Engine, run_id: int) -> list[tuple[int, int, int]]:
     """Return (worker, label, count) of a run's training samples; empty if every worker has the
-    whole training set.
+    whole training set, or the run is thinned.
     """
     of_run = f"FROM worker_labels WHERE run_id = {int(run_id)} ORDER BY worker, label"
     rows = query(engine, f"SELECT worker, label, count {of_run}").rows
@@ -377,16 +377,18 @@ def among(column: str, values: Sequence[str]) -> str:
 
 
 def thinned_note(engine: Engine, sql: str) -> str | None:
-    """Return a note if a statement counts rows of ``rounds`` that belong to thinned runs; None if
-    it does not, or names ``rounds_every`` itself.
+    """Return a note if a statement reads ``rounds`` or ``worker_labels`` and some runs are thinned;
+    None if it names ``rounds_every`` itself.
     """
-    reads = re.search(r'\b(?:from|join)\s+(?:\w+\.)?"?rounds\b', sql, re.IGNORECASE)
+    table = r'\b(?:from|join)\s+(?:\w+\.)?"?(?:rounds|worker_labels)\b'
+    reads = re.search(table, sql, re.IGNORECASE)
     if not reads or "rounds_every" in sql.lower():
         return None
     thinned = count_runs(engine, "rounds_every > 1")
     return (
         f"{thinned} of {count_runs(engine)} runs are thinned: the table rounds has a part of their "
-        "rounds. Try: JOIN runs ON runs.id = run_id WHERE rounds_every = 1"
+        "rounds, and worker_labels nothing. Try: JOIN runs ON runs.id = run_id WHERE "
+        "rounds_every = 1"
         if thinned
         else None
     )
@@ -469,6 +471,8 @@ GROUP BY level
 SELECT i.run_id, i.tick, b.value AS worker, SUM(l.count) AS samples
 FROM identities AS i, json_each(i.byzantine) AS b
 JOIN worker_labels AS l ON l.run_id = i.run_id AND l.worker = b.value - 1
+JOIN runs ON runs.id = i.run_id
+WHERE rounds_every = 1
 GROUP BY i.run_id, i.tick, b.value
 """,
 }
