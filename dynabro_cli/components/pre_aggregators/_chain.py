@@ -61,16 +61,18 @@ def _chained(stages: Sequence[PreAggregator], rule: Aggregator) -> Aggregator:
     """Put the stages before the rule.
 
     Messages of workers that send a NaN or an Inf are replaced (``sound``), except for callers of
-    ``of_sound``.
+    ``of_sound``. A rule with its own ``of_sound`` replaces them itself if no stage is before it.
     """
     kappa = rule.kappa
     for stage in reversed(stages):
         kappa = None if kappa is None else stage.kappa(kappa)
 
+    last = rule.of_sound or rule.aggregate
+
     def plain(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
         for stage in stages:
             messages = stage.mix(messages)
-        return rule.aggregate(messages, state, batches)
+        return last(messages, state, batches)
 
     def weighing(messages: Tensor, state: State, _: int | Tensor) -> tuple[Tensor, State]:
         return weighted(messages, weights_of(stages, rule, gram(messages))), state
@@ -89,7 +91,7 @@ def _chained(stages: Sequence[PreAggregator], rule: Aggregator) -> Aggregator:
                 if stage.numbered
                 else stage.mix(messages)
             )
-        result, of_rule = rule.aggregate(messages, of_rule, batches)
+        result, of_rule = last(messages, of_rule, batches)
         return result, of_rule | {CALLS: calls + 1}
 
     of_sound: Aggregate = plain
@@ -104,7 +106,7 @@ def _chained(stages: Sequence[PreAggregator], rule: Aggregator) -> Aggregator:
     later = rule.at_threshold
     at_threshold = None if later is None else lambda threshold: _chained(stages, later(threshold))
     return Aggregator(
-        aggregate,
+        aggregate if stages or rule.of_sound is None else rule.aggregate,
         kappa,
         of_sound,
         rule.by_number,

@@ -9,10 +9,8 @@ from dynabro_cli.components.aggregators._api import AggregatorSetting
 from dynabro_cli.components.aggregators._draws import Draws
 from dynabro_cli.components.pre_aggregators._api import REGISTRY, PreAggregator
 from dynabro_cli.core.errors import SpecError
-from dynabro_cli.core.lazy import torch
 from dynabro_cli.core.registration import parameter
-from dynabro_cli.core.vectors.means import mean_of_rows
-from dynabro_cli.core.vectors.operators import INLINED, opaque
+from dynabro_cli.core.vectors.means import means_of_groups
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,17 +58,6 @@ def bucketing(parameters: Parameters, setting: AggregatorSetting) -> PreAggregat
 
     def mix(messages: Tensor, call: int | Tensor = 0) -> Tensor:
         order = draws.permutation(call, m, messages.device)
-        return means_of(messages.index_select(0, order), s)
+        return means_of_groups(messages.index_select(0, order), s)
 
     return PreAggregator(mix, buckets, lambda _: None, numbered=True, coordinatewise=True)
-
-
-@opaque(
-    "bucketing(Tensor messages, int s) -> Tensor",
-    lambda messages, s: messages.new_empty(-(-len(messages) // s), messages.shape[1]),
-    inlined=INLINED,
-)
-def means_of(messages: Tensor, s: int) -> Tensor:
-    """Return the means of s messages each, in their order; the last mean has the rest."""
-    starts = range(0, len(messages), s)
-    return torch.stack([mean_of_rows(list(messages[start : start + s])) for start in starts])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dynabro_cli.core.lazy import torch
 from dynabro_cli.core.machine import gpu_kernels, native
 from dynabro_cli.core.vectors.finite import host_may_look, number
-from dynabro_cli.core.vectors.operators import opaque
+from dynabro_cli.core.vectors.operators import INLINED, opaque
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,14 +65,13 @@ def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = Non
         )
     weights = weights.double()
     over = weights.sum() if total is None else number(total, weights)
-    if total is None and host_may_look(messages):
-        chosen = weights.nonzero()[:, 0]
-        if len(chosen) == 1:
-            return messages.index_select(0, chosen)[0]
+    if host_may_look(messages):
+        if total is None and weights.tolist().count(0.0) == len(weights) - 1:
+            return messages.index_select(0, weights.argmax().view(1))[0]
+        fast = _by_kernel(messages, weights, over)
+        if fast is not None:
+            return fast
     some = torch.where(over == 0, 1, over)
-    fast = _by_kernel(messages, weights, some)
-    if fast is not None:
-        return fast
     parts = []
     for block in column_blocks(messages):
         rows = messages[:, block]
@@ -90,14 +89,22 @@ def _by_kernel(messages: Tensor, weights: Tensor, total: Tensor) -> Tensor | Non
     equal bit for bit. Return None if the kernel is not available, or does not support these
     messages.
     """
-    differentiated = torch.is_grad_enabled() and (messages.requires_grad or weights.requires_grad)
+    library = _library_for(messages, weights)
+    if library is None or not _adds_as_blas(library):
+        return None
+    return _mean(library, messages, weights.contiguous(), float(total) or 1.0)
+
+
+def _library_for(messages: Tensor, *weights: Tensor) -> ctypes.CDLL | None:
+    """Return the kernel if it is available and supports these messages, which the host may look
+    at.
+    """
+    tensors = (messages, *weights)
+    differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     # BLAS adds up the columns of a transposed matrix in another order
     if messages.dtype != torch.float32 or messages.stride(1) != 1 or differentiated:
         return None
-    library = KERNEL.at_hand() if host_may_look(messages) else None
-    if library is None or not _adds_as_blas(library):
-        return None
-    return _mean(library, messages, weights.contiguous(), float(total))
+    return KERNEL.at_hand()
 
 
 def _mean(library: ctypes.CDLL, messages: Tensor, weights: Tensor, total: float) -> Tensor:
@@ -159,6 +166,24 @@ def mean_of_rows(rows: list[Tensor]) -> Tensor:
 
 
 @opaque(
+    "means_of_groups(Tensor messages, int s) -> Tensor",
+    lambda messages, s: messages.new_empty(-(-len(messages) // s), messages.shape[1]),
+    inlined=INLINED,
+)
+def means_of_groups(messages: Tensor, s: int) -> Tensor:
+    """Return the means of s messages each, in their order; the last mean has the rest: [m, d] ->
+    [ceil(m/s), d].
+    """
+    (m, d), starts = messages.shape, range(0, len(messages), s)
+    library = _library_for(messages) if host_may_look(messages) else None
+    if library is None:
+        return torch.stack([mean_of_rows(list(messages[start : start + s])) for start in starts])
+    means = messages.new_empty(len(starts), d)
+    native.Library(library).run("means_of_groups", messages, m, d, messages.stride(0), s, means)
+    return means
+
+
+@opaque(
     "mixed(Tensor messages, Tensor weights, Tensor centre) -> Tensor",
     lambda messages, weights, centre: messages.new_empty(len(weights), messages.shape[1]),
 )
@@ -178,8 +203,8 @@ def mixed(messages: Tensor, weights: Tensor, centre: Tensor) -> Tensor:
         rows = messages[:, block]
         base = rows.index_select(0, centre)
         pulls = torch.add(base * -shrink, rows, alpha=shrink)
-        # `_moved` in place: a block of columns is then written once to memory
-        means[:, block] = (weights @ pulls).div_(totals).add_(base / 2).mul_(2)
+        # like `_moved`, in few passes over the block
+        means[:, block] = torch.addcdiv(base / 2, weights @ pulls, totals).mul_(2)
     return means
 
 

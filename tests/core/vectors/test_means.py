@@ -8,7 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynabro_cli.core.vectors.means import UNROLLED, mean_of, mean_of_rows, mixed, weighted
+from dynabro_cli.core.vectors.means import (
+    UNROLLED,
+    mean_of,
+    mean_of_rows,
+    means_of_groups,
+    mixed,
+    weighted,
+)
 from tests.tables import each_row
 
 dtypes = each_row("dtype", [torch.float32, torch.float64])
@@ -55,6 +62,17 @@ def test_that_is_a_number_is_exact(m: int, dtype: torch.dtype) -> None:
 def test_that_is_a_number_is_exact_though_the_difference_is_none() -> None:
     row = torch.tensor([-1.0, 1 + 2**-23])[:, None]
     assert weighted(row, torch.ones(2)).item() == 2**-24
+
+
+@each_row("s", [1, 2, 3, 9, 20])
+def test_of_groups_is_the_mean_of_their_rows_also_in_the_sign_of_zeros(s: int) -> None:
+    messages = draw(19, 2100) * 10.0 ** torch.arange(-9, 10)[:, None]
+    messages[:, ::3] = torch.tensor([-0.0] * 17 + [0.0, -0.0])[:, None]
+    for rows in (messages, messages[:, :1000], messages[::2], messages.mT[:19], messages.double()):
+        expected = torch.stack([mean_of_rows(list(part)) for part in rows.split(s)])
+        means = means_of_groups(rows, s)
+        assert torch.equal(means, expected)
+        assert torch.equal(means.signbit(), expected.signbit())
 
 
 @dtypes
