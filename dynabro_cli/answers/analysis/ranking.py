@@ -197,10 +197,11 @@ def ranking(
     rows: str | None = None,
     columns: str | None = None,
     panels: str | None = None,
+    most: float = math.inf,
 ) -> Ranking:
     """Compare runs by a metric: ``rows``, ``columns`` and ``panels`` name fields, separated by
     commas; see ``layout_of``. If the chains of runs differ and have no place of their own,
-    ``aggregator`` is the rule.
+    ``aggregator`` is the rule. Raise SpecError for more than ``most`` cells.
     """
     chosen = metric_of(results, metric)
     results = having(results, chosen)
@@ -227,7 +228,8 @@ def ranking(
     ):
         fields[2] = ("sweep",)
     runs = with_columns(results.runs, itertools.chain(*fields))
-    return rank(runs, layout_of(runs, *fields), chosen.final, higher=chosen.higher)
+    layout = layout_of(runs, *fields)
+    return rank(runs, layout, chosen.final, higher=chosen.higher, most=most)
 
 
 def as_texts(
@@ -280,7 +282,9 @@ def number(cell: Any, between: str | None, mark: str = TIED) -> str:
     return shown + spread + (f" {mark}" if cell.tied and mark else "")
 
 
-def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ranking:
+def rank(
+    runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool, most: float = math.inf
+) -> Ranking:
     """Compare the values of some fields under the values of others.
 
     Args:
@@ -288,10 +292,11 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
         layout: The fields.
         value: The number to compare, a column of ``runs``.
         higher: True if more is better.
+        most: Largest number of cells.
 
     Raises:
-        SpecError: There is one thing only, there are too many matrices to read, or runs of a cell
-            differ in more than the seed.
+        SpecError: There is one thing only, there are too many matrices to read or too many cells,
+            or runs of a cell differ in more than the seed.
     """
     labels = {
         part: labelled(runs, fields)
@@ -309,6 +314,9 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
         )
     named = runs.assign(**labels, diverged=runs["status"] == DIVERGED)
     keys = ["panel", "row", "column"]
+    count = len(named[keys].drop_duplicates())
+    if count > most:
+        raise SpecError(f"the matrix has {count} cells, and {most} can be shown")
     check_means(named, keys)
     # a seed counts once, also if equal runs have several texts, or are in several sweeps
     seeds = named.groupby([*keys, "seed"], sort=False).agg(

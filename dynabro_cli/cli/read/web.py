@@ -52,14 +52,16 @@ def report(
     runs = results.runs
     now = f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M}"
     about = {"database": Path(shown(db)).name, "where": where, "made": now, "version": __version__}
-    text = page(title_of(runs), about, content(results, where, _describe)).encode()
+    pieces = page(title_of(runs), about, content(results, where, _describe))
     if str(out) == "-":
-        write(text)
+        for piece in pieces:
+            write(piece.encode())
         return
     with output.writing() as file:
-        file.write(text)
+        for piece in pieces:
+            file.write(piece.encode())
     tell_of_code(compare((digests, 1) for digests in runs["code_digests"]))
-    note(f"{runs['id'].nunique()} runs written to {out} ({size(len(text))})")
+    note(f"{runs['id'].nunique()} runs written to {out} ({size(out.stat().st_size)})")
 
 
 def _describe(sweep: str) -> str:

@@ -62,10 +62,10 @@ def answers(results: Results) -> list[dict[str, Any]]:
         fields = [whole_rule(name, group) for name in varied if name in (*DEFENCE, *TUNING)]
         for rows in (None, *dict.fromkeys(fields), *(["sweep"] if several else [])):
             try:
-                ranked = ranking(part, None, rows=rows)
-            except DynabroError:  # too many matrices, or no number
+                ranked = ranking(part, None, rows=rows, most=MOST_CELLS)
+            except DynabroError:  # too many matrices or cells, or no number
                 continue
-            if len(ranked.rows) < 2 or len(ranked.cells) > MOST_CELLS:
+            if len(ranked.rows) < 2:
                 continue
             names = [rows] if rows else list(ranked.layout.rows)
             label = " and ".join(map(name_of, names)).replace(BOTH, RULE)

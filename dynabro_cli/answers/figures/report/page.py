@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -27,6 +27,8 @@ CURVES = {"input": "range", "min": 1, "max": 12, "step": 1, "name": "curves of a
 """The control of the number of curves."""
 PHONE = 60
 """Letters of a chart's title that fit a phone."""
+PIECE = 10_000
+"""Tokens of JSON that are written at a time: the data of a report may have many megabytes."""
 LABEL = "label"
 """The column that names a cell: every cell has a colour."""
 
@@ -42,8 +44,8 @@ def check_installed() -> None:
             )
 
 
-def page(title: str, about: dict[str, Any], content: dict[str, Any]) -> str:
-    """Return the HTML of a report.
+def page(title: str, about: dict[str, Any], content: dict[str, Any]) -> Iterator[str]:
+    """Yield the HTML of a report in pieces.
 
     A browser runs only the two programs whose digests the page's policy has, and connects to
     nothing: text of a database that became HTML by mistake would be harmless.
@@ -64,12 +66,12 @@ def page(title: str, about: dict[str, Any], content: dict[str, Any]) -> str:
     trusted = {"library": library, "program": parts["js"], "style": parts["css"]}
     # the answers are in the HTML, which the program does not read
     data = {name: value for name, value in content.items() if name != "answers"}
-    return environment.from_string(template).render(
+    yield from environment.from_string(template).generate(
         title=title,
         about=about,
         content=content,
         policy=" ".join(f"'sha256-{_digest(trusted[name])}'" for name in ("library", "program")),
-        data=_safe(in_script({"content": data, "charts": charts(content)})),
+        data=map(_safe, in_script({"content": data, "charts": charts(content)})),
         **{name: _safe(text) for name, text in trusted.items()},
     )
 
@@ -164,12 +166,12 @@ def _colours(values: Sequence[str], earlier: Mapping[str, int]) -> list[int]:
     return [earlier[value] if value in earlier else next(others) for value in values]
 
 
-def in_script(value: Any) -> str:
-    """Return a value as JSON in which no text can end the script element."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
-    for character, escape in ESCAPES.items():
-        text = text.replace(character, escape)
-    return text
+def in_script(value: Any) -> Iterator[str]:
+    """Yield a value, in pieces, as JSON in which no text can end the script element."""
+    tokens = json.JSONEncoder(separators=(",", ":"), allow_nan=False).iterencode(value)
+    escapes = str.maketrans(ESCAPES)
+    while piece := "".join(itertools.islice(tokens, PIECE)):
+        yield piece.translate(escapes)
 
 
 @functools.cache

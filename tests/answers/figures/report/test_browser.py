@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli.answers.figures.report.page import page as make_page
+from dynabro_cli.answers.figures.report.page import page
 from tests.answers.figures.report.browser import Watched, browser, opened
 from tests.answers.figures.report.conftest import EVIL, Gathered
 from tests.runs.store.made import change
 
 pytestmark = pytest.mark.thorough
+
+
+def make_page(title: str, about: dict[str, Any], content: dict[str, Any]) -> str:
+    return "".join(page(title, about, content))
+
 
 DESK = {"viewport": {"width": 1280, "height": 800}}
 PHONE = {"viewport": {"width": 390, "height": 844}}

@@ -16,7 +16,7 @@ import pytest
 
 from dynabro_cli.answers.analysis.cells import curves
 from dynabro_cli.answers.analysis.results import Results, read_runs
-from dynabro_cli.answers.figures.report import gather
+from dynabro_cli.answers.figures.report import findings, gather
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.experiment.spec import RunSpec, fields
@@ -195,6 +195,22 @@ def test_answers_are_the_numbers_of_a_matrix(gathered: Gathered, real_database: 
     best = [row[0] for row in panel["rows"] if row[1][0]["best"]]
     assert best == [max(means, key=lambda name: means[name])]
     assert own[0]["sentence"].startswith(f"no test separates the best two: {best[0]} with ")
+
+
+def test_a_matrix_with_too_many_cells_is_no_answer(
+    gathered: Gathered, real_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [
+        sum(
+            cell is not None
+            for panel in answer["panels"]
+            for row in panel["rows"]
+            for cell in row[1]
+        )
+        for answer in gathered()["answers"]
+    ]
+    monkeypatch.setattr(findings, "MOST_CELLS", max(sizes) - 1)
+    assert len(gathered(real_database)["answers"]) == sum(size < max(sizes) for size in sizes)
 
 
 def test_the_largest_sweep_with_an_answer_comes_first(

@@ -49,17 +49,14 @@ class Parsed(HTMLParser):
 
 @pytest.fixture(scope="module")
 def plain(gathered: Gathered) -> str:
-    return page(
-        "Plain",
-        {"database": "results.db", "where": None, "made": "now", "version": "0"},
-        gathered(),
-    )
+    about = {"database": "results.db", "where": None, "made": "now", "version": "0"}
+    return "".join(page("Plain", about, gathered()))
 
 
 @pytest.mark.thorough
 def test_hostile_texts_stay_texts(gathered: Gathered, hostile: Path, plain: str) -> None:
     content = gathered(hostile)
-    text = page(EVIL, ABOUT, content)
+    text = "".join(page(EVIL, ABOUT, content))
     found, expected = Parsed(text), Parsed(plain)
     assert [
         tag for tag, _ in found.tags if tag in ("script", "img", "style", "iframe", "link", "form")
@@ -123,7 +120,7 @@ def test_the_page_is_for_everybody(plain: str) -> None:
     [EVIL, "</SCRIPT >", "<!--<script>", "]]>", "\u2028\u2029", "&lt;", "\\u003c", "\U0001f600"],
 )
 def test_json_in_a_script(text: str) -> None:
-    told = in_script({text: [text]})
+    told = "".join(in_script({text: [text]}))
     assert not re.search(r"[<>&\u2028\u2029]", told)
     assert json.loads(told) == {text: [text]}
 
