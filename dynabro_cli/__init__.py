@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dynabro_cli.runs.store.read.frames import load
     from dynabro_cli.simulation.setup import simulate
 
-__version__ = "1.1.0"
+__version__ = "1.2.0"
 __all__ = [
     "RunSpec",
     "load",
