@@ -172,6 +172,9 @@ WITH grids (place, page, sweep, setting, alike) AS (VALUES
        (2, 'figures/within-rounds.md', 'mnist-sf-cwtm-computations', 'seeds=0..4', 'mnist-sf-cwtm-computations'),
        (4, 'readings.md', 'mnist-readings', '', 'mnist-readings'), (5, 'readings.md', 'mnist-honest-memory', '', 'mnist-readings'),
        (6, 'readings.md', 'digits-readings', '', 'digits-periodic'),
+       (11, 'figures/mnist-alie-gm.md', 'mnist-alie-gm', 'method=momentum:beta=0.9 learning_rate=0.001 learning_rate=0.003 '
+            || 'switching=periodic:K=5 attack_entry=state attack_entry=gradient', 'mnist-alie-gm'),
+       (12, 'figures/heterogeneous.md', 'leaderboard-free', 'data=dirichlet:alpha=0.3 attack=none budget=2000', ''),
        (7, 'figures/dynamic-rounds.md', 'digits-dynamic-rounds', '', 'digits-dynamic-rounds'),
        (8, 'figures/dynamic-rounds.md', 'mnist-dynamic-rounds', '', 'mnist-sf-cwtm-computations'),
        (9, 'figures/cifar10.md', 'cifar10-quarter-b64', '', 'cifar10-quarter-b64'),
@@ -182,7 +185,7 @@ WITH grids (place, page, sweep, setting, alike) AS (VALUES
                         (SELECT avg(wall_seconds) FROM counted WHERE counted.sweep = alike) AS seconds FROM grids)
 SELECT printf('[%s](%s)', replace(replace(page, 'figures/', ''), '.md', ''), page) AS "page", n AS "missing runs",
        iif(seconds IS NULL, 'not measured', printf('%.1f h', n * seconds / 3600)) AS "about",
-       printf('`dynabro sweep %s%s`', sweep, iif(setting = '', '', ' --set ' || setting)) AS "command"
+       printf('`dynabro sweep %s%s`', sweep, iif(setting = '', '', ' --set ' || replace(setting, ' ', ' --set '))) AS "command"
 FROM lacking WHERE n > 0 ORDER BY place;
 
 -- query: gpu_runs

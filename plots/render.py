@@ -46,7 +46,7 @@ from dynabro_cli.answers.analysis.diverged import counted_as, share
 from dynabro_cli.answers.analysis.pairs import compare, side
 from dynabro_cli.components.registries import REGISTRIES
 from dynabro_cli.core.errors import NotFoundError
-from dynabro_cli.experiment.grid.plan import plan
+from dynabro_cli.experiment.grid.plan import as_stored, plan
 from dynabro_cli.experiment.grid.sweep_lookup import load_sweep, shipped
 from dynabro_cli.runs.store.open.engine import open_read_only
 
@@ -200,13 +200,12 @@ def connected(database: Path) -> sqlite3.Connection:
     )
     connection.create_function("planned", 1, _planned)
     keys = {row[0] for row in connection.execute("SELECT run_key FROM counted WHERE wall_seconds")}
-    connection.create_function(
-        "missing",
-        2,
-        lambda name, setting: len(
-            {run.key for run in plan(load_sweep(name, [setting] if setting else [])).runs} - keys
-        ),
-    )
+
+    def missing(name: str, settings: str) -> int:
+        planned = plan(load_sweep(name, settings.split()))
+        return len({run.key for run in as_stored(planned, keys.__contains__).runs} - keys)
+
+    connection.create_function("missing", 2, missing)
     connection.create_function("normal_quantile", 1, lambda p: float(norm.ppf(p)))
     connection.create_function("ln_", 1, math.log)
     for name, count, function in (
