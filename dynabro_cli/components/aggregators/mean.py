@@ -13,7 +13,7 @@ from dynabro_cli.components.aggregators._api import (
 from dynabro_cli.core.lazy import torch
 from dynabro_cli.core.registration import NoParameters
 from dynabro_cli.core.vectors.finite import all_finite, host_may_look, sound
-from dynabro_cli.core.vectors.means import weighted
+from dynabro_cli.core.vectors.means import unweighted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +28,7 @@ def mean(_: NoParameters, setting: AggregatorSetting) -> Aggregator:
     """
 
     def of_sound(messages: Tensor, state: State, _: int | Tensor) -> tuple[Tensor, State]:
-        return weighted(messages, messages.new_ones(len(messages))), state
+        return unweighted(messages), state
 
     def aggregate(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
         if host_may_look(messages):

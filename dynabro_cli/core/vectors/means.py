@@ -84,6 +84,19 @@ def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = Non
     return held(torch.cat(parts) if len(parts) > 1 else parts[0])
 
 
+def unweighted(messages: Tensor) -> Tensor:
+    """Return the mean of the messages, like ``weighted`` with equal weights: [m, d] -> [d]."""
+    library = _library_for(messages) if host_may_look(messages) and len(messages) > 1 else None
+    if library is None or not _adds_as_blas(library):
+        return weighted(messages, messages.new_ones(len(messages)))
+    return _mean(library, messages, _ones(len(messages)), float(len(messages)))
+
+
+@functools.cache
+def _ones(m: int) -> ctypes.Array[ctypes.c_double]:
+    return (ctypes.c_double * m)(*[1.0] * m)
+
+
 def _by_kernel(messages: Tensor, weights: Tensor, total: Tensor) -> Tensor | None:
     """Compute ``weighted`` with a kernel that makes no copy in double precision; the result is
     equal bit for bit. Return None if the kernel is not available, or does not support these
@@ -107,7 +120,12 @@ def _library_for(messages: Tensor, *weights: Tensor) -> ctypes.CDLL | None:
     return KERNEL.at_hand()
 
 
-def _mean(library: ctypes.CDLL, messages: Tensor, weights: Tensor, total: float) -> Tensor:
+def _mean(
+    library: ctypes.CDLL,
+    messages: Tensor,
+    weights: Tensor | ctypes.Array[ctypes.c_double],
+    total: float,
+) -> Tensor:
     (m, d), out = messages.shape, messages.new_empty(messages.shape[1])
     native.Library(library).run("mean", messages, m, d, messages.stride(0), weights, total, out)
     return out
