@@ -172,13 +172,13 @@ WITH grids (place, page, sweep, setting, alike) AS (VALUES
        (2, 'figures/within-rounds.md', 'mnist-sf-cwtm-computations', 'seeds=0..4', 'mnist-sf-cwtm-computations'),
        (4, 'readings.md', 'mnist-readings', '', 'mnist-readings'), (5, 'readings.md', 'mnist-honest-memory', '', 'mnist-readings'),
        (6, 'readings.md', 'digits-readings', '', 'digits-periodic'),
-       (11, 'figures/mnist-alie-gm.md', 'mnist-alie-gm', 'method=momentum:beta=0.9 learning_rate=0.001 learning_rate=0.003 '
-            || 'switching=periodic:K=5 attack_entry=state attack_entry=gradient', 'mnist-alie-gm'),
-       (12, 'figures/heterogeneous.md', 'leaderboard-free', 'data=dirichlet:alpha=0.3 attack=none budget=2000', ''),
        (7, 'figures/dynamic-rounds.md', 'digits-dynamic-rounds', '', 'digits-dynamic-rounds'),
        (8, 'figures/dynamic-rounds.md', 'mnist-dynamic-rounds', '', 'mnist-sf-cwtm-computations'),
        (9, 'figures/cifar10.md', 'cifar10-quarter-b64', '', 'cifar10-quarter-b64'),
-       (10, 'figures/cifar10.md', 'cifar10-ipm-cwmed', '', '')),
+       (10, 'figures/cifar10.md', 'cifar10-ipm-cwmed', '', ''),
+       (11, 'figures/mnist-alie-gm.md', 'mnist-alie-gm', 'method=momentum:beta=0.9 learning_rate=0.001 learning_rate=0.003 '
+            || 'switching=periodic:K=5 attack_entry=state attack_entry=gradient', 'mnist-alie-gm'),
+       (12, 'figures/heterogeneous.md', 'leaderboard-free', 'data=dirichlet:alpha=0.3 attack=none budget=2000', '')),
      -- a folder of images has another name in each place, so these runs are counted, not looked up
      lacking AS (SELECT *, iif(sweep = 'cifar10-quarter-b64', planned(sweep) - (SELECT count(*) FROM counted WHERE counted.sweep = grids.sweep),
                                missing(sweep, setting)) AS n,

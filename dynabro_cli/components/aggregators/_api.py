@@ -62,8 +62,8 @@ class Aggregator(NamedTuple):
             Each message is the mean of N mini-batches; N is a number or a tensor with one element.
         kappa: The proved constant of (delta, kappa)-robustness at delta = f/m (Definition 3.2);
             None if no constant is proved.
-        of_sound: ``aggregate`` for messages that are already ``sound``; None if ``aggregate``
-            itself serves them.
+        of_sound: ``aggregate`` for messages that are already ``sound``; ``aggregate`` of such a
+            rule takes any messages. None if ``aggregate`` needs sound messages.
         by_number: True if the rule identifies workers by their numbers, for example with a row of
             state for each worker. All workers must then answer in every round.
         weigh: Maps the messages' Gram matrix [m, m] (``vectors.gram``) to weights [m], whose

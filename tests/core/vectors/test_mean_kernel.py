@@ -51,7 +51,7 @@ CASES = {
 
 
 def equal_bits(a: Tensor, b: Tensor) -> bool:
-    """Return True if all bits are equal, but for those of NaN."""
+    """Return True if both have NaN in the same places, and equal bits in all others."""
     return torch.equal(*(x.where(~x.isnan(), torch.nan).view(torch.int32) for x in (a, b)))
 
 

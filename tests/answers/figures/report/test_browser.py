@@ -18,13 +18,12 @@ from tests.runs.store.made import change
 
 pytestmark = pytest.mark.thorough
 
+DESK = {"viewport": {"width": 1280, "height": 800}}
+PHONE = {"viewport": {"width": 390, "height": 844}}
+
 
 def make_page(title: str, about: dict[str, Any], content: dict[str, Any]) -> str:
     return "".join(page(title, about, content))
-
-
-DESK = {"viewport": {"width": 1280, "height": 800}}
-PHONE = {"viewport": {"width": 390, "height": 844}}
 
 
 @pytest.fixture(scope="module")
